@@ -1,0 +1,30 @@
+/* store.h: the drivers that are built in, and the schema. */
+#ifndef CSN_STORE_STORE_H
+#define CSN_STORE_STORE_H
+
+#include "core/driver.h"
+#include "store/db.h"
+
+const struct store_driver *store_driver_for(const char *url, csn_error *err); /* NULL: CSN-2012 */
+
+/* The DDL as text, for `consign schema print`; NULL: no such store kind. */
+const char *schema_text(const char *store);
+/* Brings a store to this version (DB_ANY_SCHEMA is implied); idempotent; never touches rows. */
+csn_status schema_apply(const char *url, csn_error *err) MUST_USE;
+/* CSN_OK: fits. CSN_REJECTED: CSN-2004, 2005 or 2011 in err. lines: one text per difference, newline-separated. */
+csn_status schema_check(const char *url, struct text *lines, csn_error *err) MUST_USE;
+
+/* The laboratory's marker. */
+csn_status lab_marker_set(const char *url, csn_error *err) MUST_USE;
+csn_status lab_marker_there(const char *url, bool *ret, csn_error *err) MUST_USE;
+
+/* Appends one act to the audit chain, inside the caller's transaction. before and after are short JSON texts or NULL. */
+csn_status audit_append(struct db *d, const char *actor, const char *action, const char *target, const char *reason,
+                        const char *before, const char *after, csn_error *err) MUST_USE;
+/* CSN_OK: the chain holds. CSN_REJECTED: *ret_seq is the first row that does not. */
+csn_status audit_verify(struct db *d, int64_t *ret_seq, csn_error *err) MUST_USE;
+
+/* The text of a named statement of src/store/sql ("event.show"), or NULL. */
+const char *named_sql(const char *name);
+
+#endif
