@@ -16,6 +16,7 @@ enum {
 };
 
 csn_status db_open(const char *url, unsigned flags, struct db **ret, csn_error *err) MUST_USE;
+csn_status db_memory(struct db **ret, csn_error *err) MUST_USE; /* an empty database in memory, for comparisons and tests */
 void db_close(struct db *d); /* NULL is fine; an open transaction is rolled back */
 const char *db_product(const struct db *d); /* "sqlite 3.40.1" */
 

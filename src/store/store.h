@@ -7,12 +7,17 @@
 
 const struct store_driver *store_driver_for(const char *url, csn_error *err); /* NULL: CSN-2012 */
 
+/* "sqlite:PATH": copies PATH; false: another scheme, no path, or longer than size - 1. */
+bool sqlite_url_path(const char *url, char *path, size_t size);
+
 /* The DDL as text, for `consign schema print`; NULL: no such store kind. */
 const char *schema_text(const char *store);
 /* Brings a store to this version (DB_ANY_SCHEMA is implied); idempotent; never touches rows. */
 csn_status schema_apply(const char *url, csn_error *err) MUST_USE;
-/* CSN_OK: fits. CSN_REJECTED: CSN-2004, 2005 or 2011 in err. lines: one text per difference, newline-separated. */
+/* CSN_OK: fits. CSN_REJECTED: CSN-2004, 2005 or 2011 in err. lines (NULL is fine): one text per difference, newline-separated. */
 csn_status schema_check(const char *url, struct text *lines, csn_error *err) MUST_USE;
+/* The version numbers only, of an open store: CSN_OK, or CSN_REJECTED with CSN-2004 or 2005. */
+csn_status schema_fits(struct db *d, bool writes, csn_error *err) MUST_USE;
 
 /* The laboratory's marker. */
 csn_status lab_marker_set(const char *url, csn_error *err) MUST_USE;
