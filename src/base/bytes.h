@@ -32,6 +32,7 @@ struct text {
 };
 void text_init(struct text *t, char *buffer, size_t size);
 void text_add(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);
+void text_add_list(struct text *t, const char *format, va_list args) PRINTF_LIKE(2, 0);
 void text_add_bytes(struct text *t, csn_bytes b);
 
 #endif
