@@ -4,6 +4,7 @@
 #ifndef CSN_CORE_CONFIG_H
 #define CSN_CORE_CONFIG_H
 
+#include "base/error.h"
 #include "core/retry.h"
 
 enum { STORES_MAX = 8, BROKERS_MAX = 8, ROUTES_MAX = 16, SUBSCRIPTIONS_MAX = 32, URL_MAX_ = 512 };
@@ -59,5 +60,86 @@ struct config {
     uint32_t stores, brokers, routes, subscriptions;
     char log_format[8], log_level[8], language[8];   /* auto text json · error warn info debug · en zh-CN */
 };
+
+/* ---- the table ---- */
+
+enum config_type {
+    CONFIG_TEXT,     /* any text */
+    CONFIG_NAME,     /* of something in the section that choices names */
+    CONFIG_INT,
+    CONFIG_DURATION, /* 1ms 30s 10m 24h 7d; held in microseconds */
+    CONFIG_SIZE,     /* 4096 64KiB 4MiB; held in bytes */
+    CONFIG_CHOICE,   /* one of choices; held as its text */
+    CONFIG_SWITCH,   /* one of two choices; held as a bool */
+    CONFIG_JITTER,   /* full, equal, 20%; held in a retry_policy */
+    CONFIG_URL,      /* sqlite:PATH; held absolute */
+    CONFIG_PATH,     /* of a file; held absolute */
+    CONFIG_MATCH     /* globs over event types, comma-separated */
+};
+
+enum config_section {
+    CONFIG_GLOBAL,
+    CONFIG_STORE,
+    CONFIG_BROKER,
+    CONFIG_ROUTE,
+    CONFIG_SUBSCRIPTION,
+    CONFIG_SECTION_NR
+};
+
+enum config_reload {
+    CONFIG_RELOAD_RESTART, /* a daemon takes the change at its next start */
+    CONFIG_RELOAD_COMMAND  /* the next command takes it */
+};
+
+enum { CONFIG_REQUIRED = 1, CONFIG_SECRET = 2 };
+enum { CONFIG_PATH_MAX = 160, CONFIG_NAME_LONGEST = 48 };
+
+struct config_key {
+    const char *path;       /* "stores.*.url" */
+    enum config_type type;
+    const char *otherwise;  /* the default as it would be written; NULL: none */
+    int64_t least, most;
+    const char *choices;    /* "auto|text|json" */
+    enum config_section section;
+    size_t offset;          /* of its field in struct config, or in the section's struct */
+    size_t size;            /* of that field */
+    unsigned bits;          /* CONFIG_REQUIRED, CONFIG_SECRET */
+    enum config_reload reload;
+    const char *since;
+    const char *help[2];    /* by enum language */
+};
+
+const struct config_key *config_key_at(size_t i);            /* NULL past the end */
+const struct config_key *config_key_find(const char *path);  /* "stores.orders.url" or "stores.*.url"; NULL: no such key */
+
+/* What a path is: a key, a group of keys ("relay", "stores", "stores.orders"), both ("routes.x.match"), or nothing (0). */
+enum { CONFIG_IS_KEY = 1, CONFIG_IS_GROUP = 2 };
+unsigned config_what(const char *path);
+/* The nearest key or group beside the last part of path: "relay.leese" gives "lease". False: nothing is near. */
+bool config_guess(const char *path, char *ret, size_t size);
+/* "a duration between 1s and 1h, such as 30s", in the reader's language. */
+void config_expected(const struct config_key *k, struct text *ret);
+
+/* ---- filling ---- The texts of errors are in the reader's language and ready for the first line. */
+
+void config_init(struct config *c, const char *file);        /* defaults; file is absolute, or empty */
+/* Makes "stores.orders" or the like with its defaults when it is not there. 1003 for a bad name, or too many. */
+csn_status config_name(struct config *c, const char *path, csn_error *err) MUST_USE;
+/* Sets one key; makes the named thing it belongs to. 1002 for an unknown path, 1003 for a bad value. */
+csn_status config_put(struct config *c, const char *path, const char *value, csn_error *err) MUST_USE;
+/* The value as it would be written; false: no such path, or nothing of that name. */
+bool config_get(const struct config *c, const char *path, char *ret, size_t size);
+/* The name of the i-th thing of a section as a path ("stores.orders"); false past the end. */
+bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, char *ret, size_t size);
+
+/* The checks between values: names that are used exist, times fit together, what is required is there. Calls found once per mistake
+ * with the path that it is about; fills what follows from several keys. Returns the number of mistakes. */
+typedef void config_found(void *arg, const char *path, int32_t code, const char *text);
+uint32_t config_check(struct config *c, config_found *found, void *arg);
+
+bool config_parse_duration(const char *s, csn_usec *ret);
+bool config_parse_size(const char *s, int64_t *ret);
+bool config_parse_int(const char *s, int64_t *ret);
+void config_duration_text(csn_usec d, char *ret, size_t size);
 
 #endif
