@@ -206,6 +206,10 @@ csn_status failpoint_arm(const char *spec, csn_error *err) {
     return CSN_OK;
 }
 
+bool failpoint_armed(void) {
+    return rule_count > 0;
+}
+
 uint64_t failpoint_hits(enum failpoint f) {
     return atomic_load_explicit(&hits[f], memory_order_relaxed);
 }

@@ -27,6 +27,7 @@ csn_status failpoint_hit(enum failpoint f);
 
 /* Parses spec; all or nothing. CSN_INVALID with the part that is wrong. Once, before threads start. */
 csn_status failpoint_arm(const char *spec, csn_error *err);
+bool failpoint_armed(void); /* any place */
 uint64_t failpoint_hits(enum failpoint f);
 const char *failpoint_name(enum failpoint f);
 const char *failpoint_help(enum failpoint f);
