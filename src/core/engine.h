@@ -64,9 +64,9 @@ struct engine;
 /* All memory is taken here, but for the arenas of batches. Strings are borrowed until engine_free. */
 csn_status engine_new(const struct engine_setup *setup, csn_usec now, struct engine **ret, csn_error *err) MUST_USE;
 void engine_step(struct engine *e, csn_usec now);       /* level-triggered: look, do what can be done, return */
-csn_usec engine_deadline(const struct engine *e);       /* when to step again if nothing is reaped before */
+csn_usec engine_deadline(const struct engine *e, csn_usec now); /* when to step again if nothing is reaped before */
 void engine_stop(struct engine *e, csn_usec now);       /* take no more; settle, give back, drop lanes */
-bool engine_stopped(const struct engine *e);            /* nothing is pending and the lanes are dropped, or stop_timeout is over */
+bool engine_stopped(const struct engine *e, csn_usec now); /* the lanes are dropped, or stop_timeout is over */
 void engine_free(struct engine *e);                     /* NULL is fine; no op may be pending in a port */
 
 const struct counters *engine_counters(const struct engine *e, uint32_t store);

@@ -134,6 +134,7 @@ enum apply_out {
 
 struct apply_item {
     uint32_t msg;
+    bool expired;          /* its time is over: after the dedupe the handler is not run; verdict late, CSN-3009, committed */
     uint8_t out;           /* out: enum apply_out */
     csn_verdict verdict;   /* out */
     int32_t code;          /* out: evidence for early, conflict, poison, retry, unknown */
