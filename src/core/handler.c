@@ -95,9 +95,9 @@ static struct text *mistake(struct parse *p, size_t at) {
     return &p->say;
 }
 
-static void meant(struct parse *p, const struct guess *g) {
-    if (g->best)
-        message_add(&p->say, MSG_HANDLER_MEANT, g->best);
+static void meant(struct parse *p, const char *best) {
+    if (best)
+        message_add(&p->say, MSG_HANDLER_MEANT, best);
 }
 
 static void sort_mistakes(struct parse *p) {
@@ -237,26 +237,28 @@ static const char *const bind_names[] = {
     "event_type",     "schema_version", "tenant",        "traceparent",
     "correlation_id", "causation_id",   "consumer_name", "payload"};
 
-/* *g: the best guess when it is none. Of a path only the first part is guessed at. */
-static bool known_bind(const char *name, struct guess *g) {
+/* *ret_near: the best guess when it is none. Of a path only the first part is guessed at. */
+static bool known_bind(const char *name, const char **ret_near) {
+    struct guess g;
     char first[WORD_SIZE];
     copy_bytes_text(first, sizeof first, (csn_bytes){name, strcspn(name, ".")});
-    guess_init(g, first);
+    guess_init(&g, first);
     for (size_t i = 0; i < ARRAY_LEN(bind_names); i++) {
         if (strcmp(bind_names[i], name) == 0)
             return true;
-        guess_offer(g, bind_names[i]);
+        guess_offer(&g, bind_names[i]);
     }
+    *ret_near = g.best;
     return strncmp(name, "payload.", 8) == 0 && strlen(name) <= PATH_LIMIT;
 }
 
 /* at: of the colon; size: with the colon. */
 static void add_bind(struct parse *p, size_t at, size_t size) {
-    struct guess g;
+    const char *near = NULL;
     const char *name = keep(p, at + 1, size - 1);
-    if (!known_bind(name, &g)) {
+    if (!known_bind(name, &near)) {
         message_add(mistake(p, at), MSG_HANDLER_BIND, name);
-        meant(p, &g);
+        meant(p, near);
     } else if (p->binds == HANDLER_BINDS_MAX)
         message_add(mistake(p, at), MSG_HANDLER_BINDS, (unsigned)HANDLER_BINDS_MAX);
     else
@@ -628,7 +630,7 @@ static void read_verdict(struct parse *p, struct cursor c, size_t at) {
         message_add(mistake(p, w.at), MSG_HANDLER_VERDICT_FORM);
     else if (s->verdict < 0) {
         message_add(mistake(p, w.at), MSG_HANDLER_VERDICT, name);
-        meant(p, &g);
+        meant(p, g.best);
     }
     p->binds = 0;
     skip_blanks(p, &c);
@@ -709,7 +711,7 @@ static void unknown_label(struct parse *p, const struct jump *j) {
     for (uint32_t i = 0; i < p->labels; i++)
         guess_offer(&g, p->label[i].name);
     message_add(mistake(p, j->at), MSG_HANDLER_LABEL, j->label);
-    meant(p, &g);
+    meant(p, g.best);
     p->astray = true;
 }
 
