@@ -23,7 +23,8 @@ enum world_can {
     WORLD_SWAP = 32,       /* handler_swap() */
     WORLD_FULL = 64,       /* fill() */
     WORLD_REAL_TIME = 128, /* the store's clock runs by itself: instants are compared with a tolerance */
-    WORLD_REOPEN = 256     /* close() and open() again find everything that was committed */
+    WORLD_REFUSE = 256,    /* refuse() */
+    WORLD_THREADS = 512    /* two ports may be used by two threads at the same time */
 };
 
 /* What a producer gives; NULL and 0 take the column's default. */
@@ -116,13 +117,15 @@ struct world {
     void (*advance)(struct world *w, csn_usec step); /* forward or (negative) back, seen by all connections; a step and not a wait */
     csn_usec (*clock)(struct world *w);              /* the clock of op->deadline */
 
-    /* A producer: one transaction, all of the events, committed or rolled back. NULL: done; else the text of the refusal. */
+    /* A producer: one transaction with one instant, all of the events, committed or rolled back. NULL: done; else the text of the
+     * refusal (nothing was written), good until the next call. */
     const char *(*insert)(struct world *w, const struct world_event *e, uint32_t n, bool commit);
     /* An operator's hand, outside of every verb: writes status and waits_for of a row and clears its token and lease. Releases nobody. */
     void (*set_status)(struct world *w, const char *event_id, const char *status, int waits_for);
     void (*purge_inbox)(struct world *w, const char *consumer, const char *event_id);
-    /* Changes owner-visible state of a row as a takeover would: token and nothing else. */
+    /* As a takeover would: the token of an outbox row and nothing else. */
     void (*set_token)(struct world *w, const char *event_id, const char *token);
+    void (*purge_sent)(struct world *w, const char *event_id); /* deletes an outbox row, as retention does */
 
     /* Eyes. false: no such row. */
     bool (*outbox)(struct world *w, const char *event_id, struct outbox_row *ret);
@@ -134,13 +137,14 @@ struct world {
     int64_t (*queue_count)(struct world *w, const char *subscription, bool unacked_only);
     bool (*lane)(struct world *w, const char *name, uint32_t lane, struct lane_row *ret);
     bool (*member)(struct world *w, const char *boot, struct member_row *ret);
-    uint32_t (*attempts)(struct world *w, const char *event_id, struct attempt_row *ret, uint32_t max); /* in order; returns all there are */
+    /* These three fill at most max rows, in the order they were written, and return how many there are. */
+    uint32_t (*attempts)(struct world *w, const char *event_id, struct attempt_row *ret, uint32_t max);
     uint32_t (*dead)(struct world *w, const char *consumer, const char *event_id, struct dead_row *ret, uint32_t max);
     uint32_t (*results)(struct world *w, const char *causation_id, struct result_row *ret, uint32_t max);
     int64_t (*effects)(struct world *w, const char *consumer, const char *event_id); /* committed business effects of handler() */
 
-    /* A handler that leaves one effect and takes its verdict from the payload: {"verdict":"done"}; "emit":1 adds one result event
-     * ScriptDone for aggregate ("script", aggregate_id of the event) with payload {"of": event_id}. The effect comes before the verdict is decided. */
+    /* A handler that leaves one effect, then takes its verdict from the payload: {"verdict":"done","emit":0}, both always there.
+     * "emit":1 adds one result event ScriptDone for the aggregate ("script", aggregate_id of the event), payload {"of": event_id}. */
     const struct handler *(*handler)(struct world *w);
 
     void (*cut)(struct world *w, struct port *p, enum world_cut cut); /* of p's next group; its ops answer CSN_UNKNOWN */
@@ -148,6 +152,7 @@ struct world {
     void (*wake_soon)(struct world *w, struct port *p);/* wake() arrives while p's next WATCH waits */
     const struct handler *(*handler_swap)(struct world *w, struct port *p); /* ends and begins the transaction in the middle of a batch */
     void (*fill)(struct world *w, struct port *p, bool full); /* the disk is full for this connection */
+    void (*refuse)(struct world *w, const char *event_type);  /* from now on the broker's table refuses messages of this type */
 };
 
 /* Defined once by each world: a fresh, empty world with the schema applied. */
