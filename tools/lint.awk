@@ -46,7 +46,8 @@ BEGIN {
     see["lab"] = " consign base core store transport flow host lab "
     see["lib"] = " consign base core store transport flow host lib "
     see["cli"] = " consign base core store transport flow host lab lib cli "
-    banned = "strcpy|strcat|stpcpy|sprintf|vsprintf|gets|strtok|alloca|system|popen|atoi|atol|atoll|atof|rand|srand|random|setjmp|longjmp"
+    banned = "strcpy|strcat|stpcpy|sprintf|vsprintf|gets|strtok|alloca|system|popen|atoi|atol|atoll" \
+        "|atof|rand|srand|random|setjmp|longjmp"
     call = "(^|[^A-Za-z0-9_.>])(" banned ")[ ]*\\("
 }
 
@@ -54,7 +55,8 @@ FNR == 1 {
     in_comment = 0
     function_line = 0
     room = room_of(FILENAME)
-    if (FILENAME !~ /^(test|bench)\// && $0 !~ /^\/\*/) say("opening", "does not open with a comment that says what it is for")
+    if (FILENAME !~ /^(test|bench)\// && $0 !~ /^\/\*/)
+        say("opening", "does not open with a comment that says what it is for")
 }
 
 /^#[ ]*include/ {
@@ -68,7 +70,8 @@ FNR == 1 {
     }
     if (header == "sqlite3.h" && FILENAME !~ /^(src\/store\/(sqlite[a-z_]*\.[ch]|db\.c)|bench\/|test\/)/)
         say("client", "sqlite3.h belongs to the SQLite driver")
-    if (header == "yaml.h" && FILENAME !~ /^(src\/cli\/yaml\.c|test\/)/) say("client", "yaml.h belongs to src/cli/yaml.c")
+    if (header == "yaml.h" && FILENAME !~ /^(src\/cli\/yaml\.c|test\/)/)
+        say("client", "yaml.h belongs to src/cli/yaml.c")
     if (header == "jansson.h" && FILENAME !~ /^(src\/store\/run\.c|src\/cli\/|lab\/|test\/)/)
         say("client", "jansson.h belongs to src/store/run.c and the command line")
 }
@@ -82,7 +85,8 @@ FNR == 1 {
         gsub(/[^a-z]/, "", word)
         say("call", "call of " word)
     }
-    if (code ~ /typedef[ ]+(struct|union)/ && FILENAME !~ /^include\//) say("typedef", "typedef of a struct")
+    if (code ~ /typedef[ ]+(struct|union)/ && FILENAME !~ /^include\//)
+        say("typedef", "typedef of a struct")
     if (code ~ /^\{/) function_line = FNR
     if (code ~ /^\}/ && function_line) {
         if (FNR - function_line > 70) say("long", "a function of " FNR - function_line " lines")
