@@ -62,6 +62,7 @@ struct command_call {
     const char *set[COMMAND_ARGS_MAX]; /* --set path=value, in order */
     int sets;
     const char *value[COMMAND_FLAGS_MAX]; /* of command->flag, by position; a switch that was given is "" */
+    bool help, version;          /* --help, --version */
 };
 
 /* Flags of the call. The name must be in the command's row. */
@@ -77,6 +78,13 @@ void command_next_to(const struct command_call *c, const char *name, const char 
 
 const struct command *command_find(const char *name);  /* NULL: none */
 const struct command *command_at(size_t i);            /* NULL past the end; the order is that of help */
+
+/* The flags that every command takes; ended by a NULL name. */
+const struct flag *command_global_flags(void);
+
+struct load;
+/* Reads and checks the configuration of a call whose row does not say COMMAND_CONFIG. 0, or the exit code of what was reported. */
+int command_load(const struct command_call *c, struct load **ret);
 
 /* Parses, prepares, runs: all of main but the streams. argv[0] is skipped. Returns the exit code. */
 int command_main(int argc, char **argv, struct out *o);

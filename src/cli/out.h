@@ -8,6 +8,7 @@
 #define CSN_CLI_OUT_H
 
 #include "base/error.h"
+#include "base/message.h"
 #include <jansson.h>
 #include <stdio.h>
 
@@ -23,6 +24,8 @@ struct out {
 
 /* Both are for people: printed only with OUT_TABLE. out_line adds the newline; arguments must be safe (out_safe) already. */
 void out_line(struct out *o, const char *format, ...) PRINTF_LIKE(2, 3);
+/* A row of messages.def with its arguments, as a line for people (only with OUT_TABLE). */
+void out_say(struct out *o, enum message_id id, ...);
 /* Talk on err, in any format, unless quiet; adds the newline. */
 void out_talk(struct out *o, const char *format, ...) PRINTF_LIKE(2, 3);
 

@@ -1,0 +1,652 @@
+/* command.c: the table of commands, and how words become a call.
+ *
+ * Words are read twice. First without knowing the command: flags are stepped over (the whole table says which of them take a value),
+ * the first one or two plain words are its name, and what decides how everything else is said (--lang, -o, -q, -v) is obeyed. Then
+ * with the command: each flag is checked against its row, the plain words that are left are its arguments. */
+#include "cli/command.h"
+#include "base/message.h"
+#include "cli/config_cmd.h"
+#include "cli/explain.h"
+#include "cli/help.h"
+#include "cli/init.h"
+#include "cli/load.h"
+#include "cli/schema_cmd.h"
+#include "cli/serve.h"
+#include "core/guess.h"
+#include <pwd.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DAY_USEC (INT64_C(86400) * 1000000)
+#define NO_FLAG {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}
+
+/* ---- the table ---- */
+
+static const struct flag init_flags[] = {
+    {"dir", FLAG_TEXT, "D", 0, 0, {"the folder to write; made when it is missing", "要写入的目录，不存在则创建"}},
+    {"lab", FLAG_SWITCH, NULL, 0, 0, {"mark both databases as test databases for the lab", "把两个数据库标记为实验用的测试库"}},
+    NO_FLAG,
+};
+
+static const struct flag schema_print_flags[] = {
+    {"store", FLAG_TEXT, "KIND", 0, 0, {"of which kind of store (sqlite)", "哪一种存储（sqlite）"}},
+    NO_FLAG,
+};
+
+static const struct flag schema_flags[] = {
+    {"url", FLAG_TEXT, "URL", 0, 0, {"this database instead of those of the configuration", "指定数据库，而不是配置中的存储"}},
+    NO_FLAG,
+};
+
+static const struct flag help_flags[] = {
+    {"all", FLAG_SWITCH, NULL, 0, 0, {"everything about every command", "所有命令的完整说明"}},
+    {"markdown", FLAG_SWITCH, NULL, 0, 0, {"the reference page", "参考手册页面"}},
+    NO_FLAG,
+};
+
+static const struct flag config_explain_flags[] = {
+    {"markdown", FLAG_SWITCH, NULL, 0, 0, {"the reference page", "参考手册页面"}},
+    NO_FLAG,
+};
+
+static const struct command commands[] = {
+    {"init", "", 0, 0, 0, init_flags,
+     {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},
+     {"The folder runs as it is: an order is written to orders.db, reserved in stock.db, and the result comes back.",
+      "生成的目录可直接运行：订单写入 orders.db，在 stock.db 预占库存，结果再返回订单。"},
+     "consign init --dir shop\nconsign init --dir shop --lab", "serve -c consign.yaml", init_command},
+    {"serve", "", 0, 0, COMMAND_CONFIG, NULL,
+     {"run the daemon: send what is in the outboxes, handle what arrives", "运行守护进程：发送发件箱中的事件，处理到达的事件"},
+     {"Stops cleanly at SIGTERM or Ctrl-C: what is in hand is settled or given back. kill -9 loses nothing, either.",
+      "收到 SIGTERM 或 Ctrl-C 时干净停止：在途工作会标记完成或归还。kill -9 也不会丢失数据。"},
+     "consign serve -c shop/consign.yaml", NULL, serve_command},
+    {"config check", "", 0, 0, 0, NULL,
+     {"check the configuration and the handler files, all mistakes at once", "检查配置和处理器文件，一次列出所有错误"},
+     {NULL, NULL}, "consign config check -c shop/consign.yaml", "serve", config_check_command},
+    {"config show", "", 0, 0, 0, NULL,
+     {"every value in force, and where it came from", "当前生效的每个值及其来源"}, {NULL, NULL},
+     "consign config show -c shop/consign.yaml\nCONSIGN_RELAY__LEASE=60s consign config show", "config explain KEY",
+     config_show_command},
+    {"config explain", "[KEY]", 0, 1, 0, config_explain_flags,
+     {"what a key means: type, limits, default", "解释配置项：类型、范围、默认值"}, {NULL, NULL},
+     "consign config explain relay.lease\nconsign config explain subscriptions", NULL, config_explain_command},
+    {"schema print", "", 0, 0, 0, schema_print_flags,
+     {"the tables as SQL, for your own migration tool", "以 SQL 输出表结构，供您的迁移工具使用"}, {NULL, NULL},
+     "consign schema print | sqlite3 orders.db", "schema check", schema_print_command},
+    {"schema check", "[STORE...]", 0, STORES_MAX, 0, schema_flags,
+     {"compare the stores with what this program expects", "比对存储与本程序预期的表结构"}, {NULL, NULL},
+     "consign schema check\nconsign schema check --url sqlite:orders.db", NULL, schema_check_command},
+    {"schema apply", "[STORE...]", 0, STORES_MAX, COMMAND_DRY_RUN, schema_flags,
+     {"bring the stores to this version; rows are not touched", "把存储升级到本版本，不改动任何数据行"}, {NULL, NULL},
+     "consign schema apply\nconsign schema apply stock --dry-run", "schema check", schema_apply_command},
+    {"explain", "[CODE]", 0, 1, 0, NULL,
+     {"the long text of an error (CSN-2003) or of a constraint (csn_event_id)", "解释错误代码（CSN-2003）或约束（csn_event_id）"},
+     {NULL, NULL}, "consign explain CSN-2003\nconsign explain 1006\nconsign explain csn_payload_json", NULL,
+     explain_command},
+    {"help", "[COMMAND]", 0, 2, 0, help_flags, {"the commands, or one of them", "列出命令，或解释其中一个"}, {NULL, NULL},
+     "consign help\nconsign help schema apply\nconsign help --all", NULL, help_command},
+    {"version", "", 0, 0, 0, NULL, {"the version of this program", "本程序的版本"}, {NULL, NULL}, NULL, NULL,
+     version_command},
+};
+
+enum global { G_CONFIG, G_OUTPUT, G_JSON, G_QUIET, G_VERBOSE, G_LANG, G_NO_COLOR, G_SET, G_REASON, G_DRY_RUN, G_YES, G_HELP,
+              G_VERSION };
+
+static const struct flag globals[] = {
+    [G_CONFIG] = {"config", FLAG_TEXT, "FILE", 0, 0, {"-c: the configuration file", "-c：配置文件"}},
+    [G_OUTPUT] = {"output", FLAG_TEXT, "FORM", 0, 0, {"-o: table, json or jsonl", "-o：table、json 或 jsonl"}},
+    [G_JSON] = {"json", FLAG_SWITCH, NULL, 0, 0, {"the same as -o json", "等同于 -o json"}},
+    [G_QUIET] = {"quiet", FLAG_SWITCH, NULL, 0, 0, {"-q: no hints, no talk", "-q：不输出提示"}},
+    [G_VERBOSE] = {"verbose", FLAG_SWITCH, NULL, 0, 0, {"-v: say more", "-v：输出更多"}},
+    [G_LANG] = {"lang", FLAG_TEXT, "LANGUAGE", 0, 0, {"en or zh-CN", "en 或 zh-CN"}},
+    [G_NO_COLOR] = {"no-color", FLAG_SWITCH, NULL, 0, 0, {"no colours, as with NO_COLOR", "不使用颜色，同 NO_COLOR"}},
+    [G_SET] = {"set", FLAG_TEXT, "PATH=VALUE", 0, 0, {"a value over the configuration's; may repeat", "覆盖配置中的值，可重复"}},
+    [G_REASON] = {"reason", FLAG_TEXT, "TEXT", 0, 0, {"why; kept in the audit chain", "原因，记入审计链"}},
+    [G_DRY_RUN] = {"dry-run", FLAG_SWITCH, NULL, 0, 0, {"say what would be done, change nothing", "只说明将做什么，不做改动"}},
+    [G_YES] = {"yes", FLAG_SWITCH, NULL, 0, 0, {"do not ask", "不再询问"}},
+    [G_HELP] = {"help", FLAG_SWITCH, NULL, 0, 0, {"-h: help for the command", "-h：该命令的帮助"}},
+    [G_VERSION] = {"version", FLAG_SWITCH, NULL, 0, 0, {"the version", "版本"}},
+    NO_FLAG,
+};
+
+static const struct {
+    char letter;
+    enum global flag;
+} letters[] = {{'c', G_CONFIG}, {'o', G_OUTPUT}, {'q', G_QUIET}, {'v', G_VERBOSE}, {'h', G_HELP}};
+
+const struct flag *command_global_flags(void)
+{
+    return globals;
+}
+
+const struct command *command_at(size_t i)
+{
+    return i < ARRAY_LEN(commands) ? &commands[i] : NULL;
+}
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* ---- flags ---- */
+
+/* A word that is a flag, taken apart. */
+struct word {
+    char name[64];      /* without dashes */
+    const char *value;  /* after '=', or NULL */
+    bool long_form;
+};
+
+static bool is_flag(const char *s)
+{
+    return s[0] == '-' && s[1] != '\0';
+}
+
+static void take_apart(const char *s, struct word *ret)
+{
+    ret->long_form = s[1] == '-';
+    const char *name = s + (ret->long_form ? 2 : 1), *equals = strchr(name, '=');
+    size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    ret->value = equals != NULL ? equals + 1 : NULL;
+    (void)copy_bytes_text(ret->name, sizeof(ret->name), (csn_bytes){name, n});
+}
+
+static int flag_in(const struct flag *list, const struct word *w)
+{
+    for (int i = 0; list != NULL && w->long_form && list[i].name != NULL; i++)
+        if (strcmp(list[i].name, w->name) == 0)
+            return i;
+    return -1;
+}
+
+static int global_of(const struct word *w)
+{
+    for (size_t i = 0; i < ARRAY_LEN(letters); i++)
+        if (!w->long_form && w->name[0] == letters[i].letter && w->name[1] == '\0')
+            return (int)letters[i].flag;
+    return flag_in(globals, w);
+}
+
+/* Does any command's flag of this name take a value? */
+static bool takes_value_somewhere(const struct word *w)
+{
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+        int at = flag_in(commands[i].flag, w);
+        if (at >= 0)
+            return commands[i].flag[at].type != FLAG_SWITCH;
+    }
+    return false;
+}
+
+/* Is the word after this flag its value? */
+static bool eats_next(const struct word *w)
+{
+    int at = global_of(w);
+    if (w->value != NULL)
+        return false;
+    return at >= 0 ? globals[at].type != FLAG_SWITCH : takes_value_somewhere(w);
+}
+
+/* ---- the first reading: name, language, form ---- */
+
+struct reading {
+    int argc;
+    char **argv;
+    struct out *o;
+    struct text *way;
+    csn_error *err;
+    int name[2];     /* positions of the words of the name; 0: none */
+    int name_words;
+};
+
+static csn_status usage(struct reading *r, enum message_id id, const char *word, const char *value)
+{
+    char line[sizeof(r->err->text)];
+    struct text t;
+    text_init(&t, line, sizeof(line));
+    message_add(&t, id, word, value);
+    return error_set(r->err, CSN_INVALID, ERR_USAGE, "%s", line);
+}
+
+static csn_status set_format(struct reading *r, const char *s)
+{
+    static const char *const forms[] = {[OUT_TABLE] = "table", [OUT_JSON] = "json", [OUT_JSONL] = "jsonl"};
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        if (strcmp(forms[i], s) == 0) {
+            r->o->format = (enum out_format)i;
+            return CSN_OK;
+        }
+    }
+    return usage(r, MSG_COMMAND_TAKES, "-o", "table, json, jsonl");
+}
+
+static csn_status set_language(struct reading *r, const char *s)
+{
+    enum language l;
+    if (!language_find(s, &l))
+        return usage(r, MSG_COMMAND_TAKES, "--lang", "en, zh-CN");
+    message_language(l);
+    return CSN_OK;
+}
+
+/* Flags that decide how things are said; a missing value is told in the second reading. */
+static csn_status obey_early(struct reading *r, enum global flag, const char *value)
+{
+    switch (flag) {
+    case G_OUTPUT: return value != NULL ? set_format(r, value) : CSN_OK;
+    case G_LANG: return value != NULL ? set_language(r, value) : CSN_OK;
+    case G_JSON: r->o->format = OUT_JSON; return CSN_OK;
+    case G_QUIET: r->o->quiet = true; return CSN_OK;
+    case G_VERBOSE: r->o->verbose++; return CSN_OK;
+    case G_NO_COLOR: r->o->color = false; return CSN_OK;
+    default: return CSN_OK;
+    }
+}
+
+static void language_of_locale(void)
+{
+    static const char *const names[] = {"LC_ALL", "LC_MESSAGES", "LANG"};
+    enum language l = LANG_EN;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value == NULL || value[0] == '\0')
+            continue;
+        (void)language_find(value, &l);
+        break;
+    }
+    message_language(l);
+}
+
+/* Is s the first word of a command's name with two? */
+static bool is_noun(const char *s)
+{
+    size_t n = strlen(s);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strncmp(commands[i].name, s, n) == 0 && commands[i].name[n] == ' ')
+            return true;
+    return false;
+}
+
+/* A raw command gets everything behind its name. */
+static bool name_is_raw(const struct reading *r)
+{
+    const struct command *c = r->name_words == 1 ? command_find(r->argv[r->name[0]]) : NULL;
+    return c != NULL && (c->bits & COMMAND_RAW) != 0;
+}
+
+static csn_status read_name(struct reading *r)
+{
+    csn_status s = CSN_OK, first = CSN_OK;
+    struct word w;
+    language_of_locale();
+    for (int i = 1; i < r->argc && strcmp(r->argv[i], "--") != 0 && !name_is_raw(r); i++) {
+        if (!is_flag(r->argv[i])) {
+            if (r->name_words == 0 || (r->name_words == 1 && is_noun(r->argv[r->name[0]])))
+                r->name[r->name_words++] = i;
+            continue;
+        }
+        take_apart(r->argv[i], &w);
+        bool eats = eats_next(&w) && i + 1 < r->argc;
+        const char *value = eats ? r->argv[i + 1] : w.value;
+        int at = global_of(&w);
+        s = at >= 0 ? obey_early(r, (enum global)at, value) : CSN_OK;
+        first = first == CSN_OK ? s : first;
+        i += eats;
+    }
+    return first;
+}
+
+/* ---- the command ---- */
+
+static void guess_command(struct reading *r, const char *name)
+{
+    struct guess g;
+    guess_init(&g, name);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+        if ((commands[i].bits & COMMAND_HIDDEN) != 0)
+            continue;
+        guess_offer(&g, commands[i].name);
+        const char *verb = strchr(commands[i].name, ' ');
+        if (verb != NULL && strchr(name, ' ') == NULL && g.best == NULL && strcmp(verb + 1, name) == 0)
+            g = (struct guess){name, commands[i].name, 0};
+    }
+    if (g.best != NULL)
+        message_add(r->way, MSG_COMMAND_MEANT, g.best);
+}
+
+static csn_status needs_verb(struct reading *r, const char *noun)
+{
+    char verbs[200];
+    struct text t;
+    size_t n = strlen(noun);
+    text_init(&t, verbs, sizeof(verbs));
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strncmp(commands[i].name, noun, n) == 0 && commands[i].name[n] == ' ')
+            text_add(&t, "%s%s", t.used > 0 ? ", " : "", commands[i].name + n + 1);
+    return usage(r, MSG_COMMAND_VERB, noun, verbs);
+}
+
+static csn_status find_command(struct reading *r, const struct command **ret)
+{
+    char name[128];
+    struct text t;
+    text_init(&t, name, sizeof(name));
+    *ret = NULL;
+    if (r->name_words == 0)
+        return CSN_OK;
+    text_add(&t, "%s%s%s", r->argv[r->name[0]], r->name_words == 2 ? " " : "",
+             r->name_words == 2 ? r->argv[r->name[1]] : "");
+    *ret = command_find(name);
+    if (*ret != NULL)
+        return CSN_OK;
+    if (r->name_words == 1 && is_noun(name))
+        return needs_verb(r, name);
+    guess_command(r, name);
+    return usage(r, MSG_COMMAND_UNKNOWN, name, "");
+}
+
+/* ---- the second reading ---- */
+
+static csn_status unknown_flag(struct reading *r, const struct command *c, const char *word, const struct word *w)
+{
+    struct guess g;
+    guess_init(&g, w->name);
+    for (int i = 0; c != NULL && c->flag != NULL && c->flag[i].name != NULL; i++)
+        guess_offer(&g, c->flag[i].name);
+    for (int i = 0; globals[i].name != NULL; i++)
+        guess_offer(&g, globals[i].name);
+    if (g.best != NULL)
+        message_add(r->way, MSG_COMMAND_MEANT_FLAG, g.best);
+    else if (c != NULL)
+        message_add(r->way, MSG_COMMAND_SEE_HELP, c->name);
+    return usage(r, MSG_COMMAND_FLAG, word, c != NULL ? c->name : "consign");
+}
+
+static csn_status not_for_this(struct reading *r, const struct command *c, enum global flag)
+{
+    char word[32];
+    (void)snprintf(word, sizeof(word), "--%s", globals[flag].name);
+    return usage(r, MSG_COMMAND_FLAG, word, c->name);
+}
+
+static csn_status take_set(struct reading *r, struct command_call *c, const char *value)
+{
+    if (c->sets == COMMAND_ARGS_MAX)
+        return usage(r, MSG_COMMAND_TOO_MANY, "--set", "");
+    c->set[c->sets++] = value;
+    return CSN_OK;
+}
+
+static csn_status take_global(struct reading *r, struct command_call *c, enum global flag, const char *value)
+{
+    unsigned bits = c->command != NULL ? c->command->bits : ~0U;
+    switch (flag) {
+    case G_CONFIG: c->config_path = value; break;
+    case G_SET: return take_set(r, c, value);
+    case G_HELP: c->help = true; break;
+    case G_VERSION: c->version = true; break;
+    case G_REASON:
+        if ((bits & COMMAND_REASON) == 0)
+            return not_for_this(r, c->command, flag);
+        c->reason = value;
+        break;
+    case G_DRY_RUN:
+        if ((bits & COMMAND_DRY_RUN) == 0)
+            return not_for_this(r, c->command, flag);
+        c->dry_run = true;
+        break;
+    case G_YES:
+        if ((bits & COMMAND_YES) == 0)
+            return not_for_this(r, c->command, flag);
+        c->yes = true;
+        break;
+    default: break; /* obeyed early */
+    }
+    return CSN_OK;
+}
+
+static csn_status bad_value(struct reading *r, const struct flag *f, const char *word)
+{
+    char expected[120], least[32], most[32];
+    struct text t;
+    text_init(&t, expected, sizeof(expected));
+    if (f->type == FLAG_DURATION) {
+        config_duration_text(f->min, least, sizeof(least));
+        config_duration_text(f->max, most, sizeof(most));
+        message_add(&t, MSG_CONFIG_EXPECT_DURATION, least, most);
+    } else {
+        (void)snprintf(least, sizeof(least), "%lld", (long long)f->min);
+        (void)snprintf(most, sizeof(most), "%lld", (long long)f->max);
+        message_add(&t, MSG_CONFIG_EXPECT_INT, least, most);
+    }
+    return usage(r, MSG_COMMAND_TAKES, word, expected);
+}
+
+static csn_status take_own(struct reading *r, struct command_call *c, int at, const char *word, const char *value)
+{
+    const struct flag *f = &c->command->flag[at];
+    int64_t n = 0;
+    bool good = true;
+    if (f->type == FLAG_INT)
+        good = config_parse_int(value, &n) && n >= f->min && n <= f->max;
+    else if (f->type == FLAG_DURATION)
+        good = config_parse_duration(value, &n) && n >= f->min && n <= f->max;
+    if (!good || at >= COMMAND_FLAGS_MAX)
+        return bad_value(r, f, word);
+    c->value[at] = f->type == FLAG_SWITCH ? "" : value;
+    return CSN_OK;
+}
+
+/* One flag at *i, and its value. */
+static csn_status take_flag(struct reading *r, struct command_call *c, int *i)
+{
+    struct word w;
+    const char *word = r->argv[*i];
+    take_apart(word, &w);
+    int own = c->command != NULL ? flag_in(c->command->flag, &w) : -1, global = own < 0 ? global_of(&w) : -1;
+    if (own < 0 && global < 0)
+        return unknown_flag(r, c->command, word, &w);
+    const struct flag *f = own >= 0 ? &c->command->flag[own] : &globals[global];
+    char dashed[80];
+    (void)snprintf(dashed, sizeof(dashed), "--%s", f->name);
+    if (f->type == FLAG_SWITCH && w.value != NULL)
+        return usage(r, MSG_COMMAND_NO_VALUE, dashed, "");
+    if (f->type != FLAG_SWITCH && w.value == NULL) {
+        if (*i + 1 >= r->argc)
+            return usage(r, MSG_COMMAND_VALUE, dashed, f->value);
+        w.value = r->argv[++*i];
+    }
+    return own >= 0 ? take_own(r, c, own, dashed, w.value) : take_global(r, c, (enum global)global, w.value);
+}
+
+static csn_status take_argument(struct reading *r, struct command_call *c, const char *word)
+{
+    if (c->args == COMMAND_ARGS_MAX)
+        return usage(r, MSG_COMMAND_TOO_MANY, word, "");
+    c->arg[c->args++] = word;
+    return CSN_OK;
+}
+
+static csn_status read_words(struct reading *r, struct command_call *c)
+{
+    bool plain = false, raw = c->command != NULL && (c->command->bits & COMMAND_RAW) != 0;
+    csn_status s = CSN_OK;
+    for (int i = 1; i < r->argc && s == CSN_OK; i++) {
+        if (i == r->name[0] || (r->name_words == 2 && i == r->name[1]))
+            plain = plain || (raw && i == r->name[0]);
+        else if (!plain && strcmp(r->argv[i], "--") == 0)
+            plain = true;
+        else if (!plain && is_flag(r->argv[i]))
+            s = take_flag(r, c, &i);
+        else
+            s = take_argument(r, c, r->argv[i]);
+    }
+    return s;
+}
+
+static csn_status check_call(struct reading *r, const struct command_call *c)
+{
+    const struct command *k = c->command;
+    if (k == NULL)
+        return c->args > 0 ? usage(r, MSG_COMMAND_UNKNOWN, c->arg[0], "") : CSN_OK;
+    if (c->help || c->version || (k->bits & COMMAND_RAW) != 0)
+        return CSN_OK;
+    if (c->args < k->least) {
+        message_add(r->way, MSG_COMMAND_SEE_HELP, k->name);
+        return usage(r, MSG_COMMAND_MISSING, k->name, k->args);
+    }
+    if (c->args > k->most) {
+        message_add(r->way, MSG_COMMAND_SEE_HELP, k->name);
+        return usage(r, MSG_COMMAND_EXTRA, k->name, c->arg[k->most]);
+    }
+    if ((k->bits & COMMAND_REASON) != 0 && !c->dry_run && (c->reason == NULL || c->reason[0] == '\0')) {
+        (void)usage(r, MSG_COMMAND_REASON, k->name, "");
+        r->err->code = ERR_REASON_REQUIRED;
+        return CSN_INVALID;
+    }
+    return CSN_OK;
+}
+
+csn_status command_parse(int argc, char **argv, struct out *o, struct command_call *ret, struct text *way, csn_error *err)
+{
+    struct reading r = {.argc = argc, .argv = argv, .o = o, .way = way, .err = err};
+    *ret = (struct command_call){.out = o};
+    error_clear(err);
+    csn_status s = read_name(&r);
+    if (s == CSN_OK)
+        s = find_command(&r, &ret->command);
+    if (s == CSN_OK)
+        s = read_words(&r, ret);
+    if (s == CSN_OK)
+        s = check_call(&r, ret);
+    return s;
+}
+
+/* ---- what a command asks of its call ---- */
+
+/* The name is in the command's row: a program mistake otherwise, seen by the first test that runs the command. */
+static const char *value_of(const struct command_call *c, const char *flag)
+{
+    struct word w = {.long_form = true};
+    (void)copy_text(w.name, sizeof(w.name), flag);
+    int at = flag_in(c->command->flag, &w);
+    if (at < 0) {
+        (void)fprintf(stderr, "error CSN-9001: %s has no flag --%s\n", c->command->name, flag);
+        abort();
+    }
+    return c->value[at];
+}
+
+bool command_switch(const struct command_call *c, const char *flag)
+{
+    return value_of(c, flag) != NULL;
+}
+
+const char *command_text(const struct command_call *c, const char *flag)
+{
+    return value_of(c, flag);
+}
+
+int64_t command_int(const struct command_call *c, const char *flag, int64_t otherwise)
+{
+    const char *value = value_of(c, flag);
+    int64_t n = otherwise;
+    if (value != NULL)
+        (void)config_parse_int(value, &n); /* checked by the parser */
+    return n;
+}
+
+csn_usec command_duration(const struct command_call *c, const char *flag, csn_usec otherwise)
+{
+    const char *value = value_of(c, flag);
+    csn_usec d = otherwise;
+    if (value != NULL)
+        (void)config_parse_duration(value, &d);
+    return d;
+}
+
+void command_next(const struct command_call *c)
+{
+    if (c->command->next != NULL && !c->out->quiet)
+        out_line(c->out, "%s consign %s", message(MSG_OUT_NEXT), c->command->next);
+}
+
+void command_next_to(const struct command_call *c, const char *name, const char *value)
+{
+    char safe[400];
+    if (command_find(name) == NULL) {
+        (void)fprintf(stderr, "error CSN-9001: a hint names no command: %s\n", name);
+        abort();
+    }
+    if (!c->out->quiet)
+        out_line(c->out, "%s consign %s%s%s", message(MSG_OUT_NEXT), name, value != NULL && value[0] != '\0' ? " " : "",
+                 out_safe_text(value, safe, sizeof(safe)));
+}
+
+const char *command_actor(char *ret, size_t size)
+{
+    char host[256] = "", room[1024];
+    struct passwd entry, *found = NULL;
+    struct text t;
+    if (getpwuid_r(getuid(), &entry, room, sizeof(room), &found) != 0)
+        found = NULL;
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        host[0] = '\0';
+    text_init(&t, ret, size);
+    if (found != NULL)
+        text_add(&t, "%s", found->pw_name);
+    else
+        text_add(&t, "uid %u", (unsigned)getuid());
+    text_add(&t, "@%s", host[0] != '\0' ? host : "localhost");
+    return ret;
+}
+
+int command_load(const struct command_call *c, struct load **ret)
+{
+    csn_error err;
+    error_clear(&err);
+    if (load_config(c->config_path, c->set, c->sets, environ, ret, &err) != CSN_OK)
+        return out_error(c->out, &err, NULL, NULL);
+    int code = load_report(*ret, c->out);
+    if (code != 0) {
+        load_free(*ret);
+        *ret = NULL;
+    }
+    return code;
+}
+
+static int run(struct command_call *c)
+{
+    struct load *l = NULL;
+    if (c->version)
+        return version_command(c);
+    if (c->command == NULL)
+        return help_overview(c->out);
+    if (c->help)
+        return help_one(c->out, c->command);
+    if ((c->command->bits & COMMAND_CONFIG) != 0) {
+        int code = command_load(c, &l);
+        if (code != 0)
+            return code;
+        c->config = &l->config;
+    }
+    int code = c->command->run(c);
+    load_free(l);
+    return code;
+}
+
+int command_main(int argc, char **argv, struct out *o)
+{
+    struct command_call call;
+    char line[300];
+    struct text way;
+    csn_error err;
+    text_init(&way, line, sizeof(line));
+    if (command_parse(argc, argv, o, &call, &way, &err) != CSN_OK)
+        return out_error(o, &err, NULL, way.used > 0 ? line : NULL);
+    return run(&call);
+}
