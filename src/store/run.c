@@ -15,11 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    ARENA_LIMIT = 8 * 1024 * 1024,
-    PAYLOAD_MAX = 256 * 1024,
-    DUMP = JSON_COMPACT | JSON_ENCODE_ANY
-};
+enum { ARENA_LIMIT = 8 * 1024 * 1024, PAYLOAD_MAX = 256 * 1024 };
 
 struct run {
     const struct sql_handler *h;
@@ -35,7 +31,7 @@ struct run {
 /* A bind found: a value of the event, or a node of its payload. */
 struct found {
     struct value value;
-    const json_t *node; /* NULL: not of the payload */
+    json_t *node; /* NULL: not of the payload */
 };
 
 /* ---- outcomes ---- */
@@ -67,116 +63,7 @@ static csn_status statement_failed(struct run *r, const struct step *s, csn_stat
     return CSN_OK;
 }
 
-/* ---- values ---- */
-
-static struct value text_value(csn_bytes b) {
-    return (struct value){.kind = VALUE_TEXT, .text = b};
-}
-
-static struct value optional_value(csn_bytes b) {
-    return b.size ? text_value(b) : (struct value){.kind = VALUE_NULL};
-}
-
-static struct value int_value(int64_t n) {
-    return (struct value){.kind = VALUE_INT, .integer = n};
-}
-
-static struct value event_value(const struct run *r, const char *name) {
-    const struct message *m = r->m;
-    const struct {
-        const char *name;
-        struct value value;
-    } field[] = {
-        {"event_id", text_value(m->id)},
-        {"aggregate_type", text_value(m->aggregate_type)},
-        {"aggregate_id", text_value(m->aggregate_id)},
-        {"aggregate_version", int_value((int64_t)m->version)},
-        {"event_type", text_value(m->event_type)},
-        {"schema_version", int_value(m->schema_version)},
-        {"tenant", optional_value(m->tenant)},
-        {"traceparent", optional_value(m->traceparent)},
-        {"correlation_id", optional_value(m->correlation_id)},
-        {"causation_id", optional_value(m->causation_id)},
-        {"consumer_name", text_value(bytes_of(r->consumer))},
-        {"payload", text_value(m->payload)},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(field); i++)
-        if (strcmp(field[i].name, name) == 0)
-            return field[i].value;
-    return (struct value){.kind = VALUE_NULL}; /* the parser let no other name pass */
-}
-
-static const json_t *child(const json_t *node, const char *part, size_t size) {
-    size_t index = 0;
-    if (json_is_object(node))
-        return json_object_getn(node, part, size);
-    if (!json_is_array(node))
-        return NULL;
-    for (size_t i = 0; i < size; i++) {
-        if (part[i] < '0' || part[i] > '9' || index > PAYLOAD_MAX)
-            return NULL;
-        index = index * 10 + (size_t)(part[i] - '0');
-    }
-    return json_array_get(node, index);
-}
-
-static const json_t *node_at(const struct run *r, const char *path) {
-    const json_t *node = r->payload;
-    while (node && *path) {
-        size_t n = strcspn(path, ".");
-        node = child(node, path, n);
-        path += n + (path[n] == '.');
-    }
-    return node;
-}
-
-static csn_bytes dump(struct run *r, const json_t *node) {
-    char *text = json_dumps(node, DUMP | JSON_REAL_PRECISION(17));
-    csn_bytes copy = text ? arena_copy(&r->arena, bytes_of(text)) : (csn_bytes){NULL, 0};
-    free(text);
-    return copy;
-}
-
-static csn_status node_value(struct run *r, const json_t *node, struct value *ret, csn_error *err) {
-    switch (json_typeof(node)) {
-    case JSON_NULL:
-        *ret = (struct value){.kind = VALUE_NULL};
-        break;
-    case JSON_INTEGER:
-        *ret = int_value(json_integer_value(node));
-        break;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        *ret = int_value(json_is_true(node));
-        break;
-    case JSON_REAL:
-        *ret = (struct value){.kind = VALUE_REAL, .real = json_real_value(node)};
-        break;
-    case JSON_STRING:
-        *ret = text_value((csn_bytes){json_string_value(node), json_string_length(node)});
-        break;
-    default:
-        *ret = text_value(dump(r, node));
-        if (!ret->text.data)
-            return no_memory(err);
-    }
-    return CSN_OK;
-}
-
-/* Sets ended, and the verdict poison, when the field is not there. */
-static csn_status find(struct run *r, const struct bind *b, struct found *ret, csn_error *err) {
-    *ret = (struct found){.value = {.kind = VALUE_NULL}};
-    if (strncmp(b->name, "payload.", 8) != 0) {
-        ret->value = event_value(r, b->name);
-        return CSN_OK;
-    }
-    ret->node = node_at(r, b->name + 8);
-    if (!ret->node)
-        return poison(r, ERR_PAYLOAD_FIELD, "the payload lacks ", b->name + 8);
-    return node_value(r, ret->node, &ret->value, err);
-}
-
-/* ---- text with binds ---- */
+/* ---- text ---- */
 
 /* Text that grows in the arena; what is outgrown stays there until the run is over. */
 struct out {
@@ -220,6 +107,190 @@ static void add_escaped(struct out *o, csn_bytes b) {
     add(o, (csn_bytes){s + from, b.size - from});
 }
 
+static void add_string(struct out *o, csn_bytes b) {
+    add(o, bytes_of("\""));
+    add_escaped(o, b);
+    add(o, bytes_of("\""));
+}
+
+/* The shortest decimal that reads back as the same number, and still looks like one that is not
+ * whole. */
+static void real_text(double real, char ret[32]) {
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(ret, 32, "%.*g", precision, real);
+        if (strtod(ret, NULL) == real)
+            break;
+    }
+    if (!strpbrk(ret, ".eE"))
+        copy_text(ret + strlen(ret), 3, ".0");
+}
+
+static void add_node(struct out *o, json_t *node);
+
+static void add_members(struct out *o, json_t *object) {
+    const char *comma = "";
+    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
+        add(o, bytes_of(comma));
+        add_string(o, (csn_bytes){json_object_iter_key(i), json_object_iter_key_len(i)});
+        add(o, bytes_of(":"));
+        add_node(o, json_object_iter_value(i));
+        comma = ",";
+    }
+}
+
+static void add_elements(struct out *o, json_t *array) {
+    size_t n = json_array_size(array);
+    for (size_t i = 0; i < n; i++) {
+        add(o, bytes_of(i ? "," : ""));
+        add_node(o, json_array_get(array, i));
+    }
+}
+
+static void add_number(struct out *o, json_t *node) {
+    char number[32];
+    if (json_is_integer(node))
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(node));
+    else
+        real_text(json_real_value(node), number);
+    add(o, bytes_of(number));
+}
+
+/* As compact JSON. Recursion is as deep as the parser let the payload be (2,048). jansson's own
+ * writer is not used because it shows 19.9 as 19.899999999999999. */
+static void add_node(struct out *o, json_t *node) {
+    switch (json_typeof(node)) {
+    case JSON_OBJECT:
+        add(o, bytes_of("{"));
+        add_members(o, node);
+        add(o, bytes_of("}"));
+        break;
+    case JSON_ARRAY:
+        add(o, bytes_of("["));
+        add_elements(o, node);
+        add(o, bytes_of("]"));
+        break;
+    case JSON_STRING:
+        add_string(o, (csn_bytes){json_string_value(node), json_string_length(node)});
+        break;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        add_number(o, node);
+        break;
+    default:
+        add(o, bytes_of(json_is_null(node) ? "null" : json_is_true(node) ? "true" : "false"));
+    }
+}
+
+/* ---- values ---- */
+
+static struct value text_value(csn_bytes b) {
+    return (struct value){.kind = VALUE_TEXT, .text = b};
+}
+
+static struct value optional_value(csn_bytes b) {
+    return b.size ? text_value(b) : (struct value){.kind = VALUE_NULL};
+}
+
+static struct value int_value(int64_t n) {
+    return (struct value){.kind = VALUE_INT, .integer = n};
+}
+
+static struct value event_value(const struct run *r, const char *name) {
+    const struct message *m = r->m;
+    const struct {
+        const char *name;
+        struct value value;
+    } field[] = {
+        {"event_id", text_value(m->id)},
+        {"aggregate_type", text_value(m->aggregate_type)},
+        {"aggregate_id", text_value(m->aggregate_id)},
+        {"aggregate_version", int_value((int64_t)m->version)},
+        {"event_type", text_value(m->event_type)},
+        {"schema_version", int_value(m->schema_version)},
+        {"tenant", optional_value(m->tenant)},
+        {"traceparent", optional_value(m->traceparent)},
+        {"correlation_id", optional_value(m->correlation_id)},
+        {"causation_id", optional_value(m->causation_id)},
+        {"consumer_name", text_value(bytes_of(r->consumer))},
+        {"payload", text_value(m->payload)},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(field); i++)
+        if (strcmp(field[i].name, name) == 0)
+            return field[i].value;
+    return (struct value){.kind = VALUE_NULL}; /* the parser let no other name pass */
+}
+
+static json_t *child(json_t *node, const char *part, size_t size) {
+    size_t index = 0;
+    if (json_is_object(node))
+        return json_object_getn(node, part, size);
+    if (!json_is_array(node))
+        return NULL;
+    for (size_t i = 0; i < size; i++) {
+        if (part[i] < '0' || part[i] > '9' || index > PAYLOAD_MAX)
+            return NULL;
+        index = index * 10 + (size_t)(part[i] - '0');
+    }
+    return json_array_get(node, index);
+}
+
+static json_t *node_at(const struct run *r, const char *path) {
+    json_t *node = r->payload;
+    while (node && *path) {
+        size_t n = strcspn(path, ".");
+        node = child(node, path, n);
+        path += n + (path[n] == '.');
+    }
+    return node;
+}
+
+static csn_bytes dump(struct run *r, json_t *node) {
+    struct out o = {.arena = &r->arena};
+    add_node(&o, node);
+    return o.failed ? (csn_bytes){NULL, 0} : (csn_bytes){o.data, o.used};
+}
+
+static csn_status node_value(struct run *r, json_t *node, struct value *ret, csn_error *err) {
+    switch (json_typeof(node)) {
+    case JSON_NULL:
+        *ret = (struct value){.kind = VALUE_NULL};
+        break;
+    case JSON_INTEGER:
+        *ret = int_value(json_integer_value(node));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        *ret = int_value(json_is_true(node));
+        break;
+    case JSON_REAL:
+        *ret = (struct value){.kind = VALUE_REAL, .real = json_real_value(node)};
+        break;
+    case JSON_STRING:
+        *ret = text_value((csn_bytes){json_string_value(node), json_string_length(node)});
+        break;
+    default:
+        *ret = text_value(dump(r, node));
+        if (!ret->text.data)
+            return no_memory(err);
+    }
+    return CSN_OK;
+}
+
+/* Sets ended, and the verdict poison, when the field is not there. */
+static csn_status find(struct run *r, const struct bind *b, struct found *ret, csn_error *err) {
+    *ret = (struct found){.value = {.kind = VALUE_NULL}};
+    if (strncmp(b->name, "payload.", 8) != 0) {
+        ret->value = event_value(r, b->name);
+        return CSN_OK;
+    }
+    ret->node = node_at(r, b->name + 8);
+    if (!ret->node)
+        return poison(r, ERR_PAYLOAD_FIELD, "the payload lacks ", b->name + 8);
+    return node_value(r, ret->node, &ret->value, err);
+}
+
+/* ---- text with binds ---- */
+
 /* Plain words for people, keys and the inside of strings. NULL is nothing; a boolean is a word, not
  * its number. */
 static csn_bytes plain(const struct found *f, char scratch[32]) {
@@ -231,24 +302,16 @@ static csn_bytes plain(const struct found *f, char scratch[32]) {
     if (f->value.kind == VALUE_INT)
         snprintf(scratch, 32, "%" PRId64, f->value.integer);
     if (f->value.kind == VALUE_REAL)
-        snprintf(scratch, 32, "%.17g", f->value.real);
+        real_text(f->value.real, scratch);
     return bytes_of(scratch);
 }
 
-static void add_string(struct out *o, csn_bytes b) {
-    add(o, bytes_of("\""));
-    add_escaped(o, b);
-    add(o, bytes_of("\""));
-}
-
 /* A whole JSON value. The whole payload goes in as it came: it was parsed. */
-static void add_value(struct run *r, struct out *o, const struct bind *b, const struct found *f) {
+static void add_value(struct out *o, const struct bind *b, const struct found *f) {
     char scratch[32];
-    if (f->node) {
-        csn_bytes json = dump(r, f->node);
-        o->failed = o->failed || !json.data;
-        add(o, json);
-    } else if (strcmp(b->name, "payload") == 0)
+    if (f->node)
+        add_node(o, f->node);
+    else if (strcmp(b->name, "payload") == 0)
         add(o, f->value.text);
     else if (f->value.kind == VALUE_TEXT)
         add_string(o, f->value.text);
@@ -291,7 +354,7 @@ static csn_status render(struct run *r, const struct step *s, enum form form, cs
         else if (inside)
             add_escaped(&o, plain(&f, scratch));
         else
-            add_value(r, &o, b, &f);
+            add_value(&o, b, &f);
         from = b->offset + b->size;
     }
     add(&o, bytes_of(s->text + from));
@@ -442,7 +505,10 @@ static csn_status parse_payload(struct run *r, csn_error *err) {
         return CSN_OK;
     if (json_error_code(&e) == json_error_out_of_memory)
         return no_memory(err);
-    return poison(r, ERR_PAYLOAD_JSON, "the payload is not JSON: ", e.text);
+    end(r, CSN_POISON, ERR_PAYLOAD_JSON);
+    snprintf(r->out->text, sizeof r->out->text,
+             "the payload is not JSON, or has a number beyond 64 bits, at byte %d", e.position);
+    return CSN_OK;
 }
 
 csn_status handler_run(const struct sql_handler *h, const struct handler_store *store,
