@@ -410,6 +410,16 @@ csn_usec engine_deadline(const struct engine *e, csn_usec now)
     return until;
 }
 
+bool engine_ready(const struct engine *e)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < e->stores; i++)
+        all &= e->outbox[i].asked;
+    for (uint32_t i = 0; i < e->subscriptions; i++)
+        all &= e->parts[i].asked;
+    return all;
+}
+
 void engine_stop(struct engine *e, csn_usec now)
 {
     if (e->stopping)

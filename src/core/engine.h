@@ -65,6 +65,7 @@ struct engine;
 csn_status engine_new(const struct engine_setup *setup, csn_usec now, struct engine **ret, csn_error *err) MUST_USE;
 void engine_step(struct engine *e, csn_usec now);       /* level-triggered: look, do what can be done, return */
 csn_usec engine_deadline(const struct engine *e, csn_usec now); /* when to step again if nothing is reaped before */
+bool engine_ready(const struct engine *e);              /* every lane was asked for once, and an answer came */
 void engine_stop(struct engine *e, csn_usec now);       /* take no more; settle, give back, drop lanes */
 bool engine_stopped(const struct engine *e, csn_usec now); /* the lanes are dropped, or stop_timeout is over */
 void engine_free(struct engine *e);                     /* NULL is fine; no op may be pending in a port */

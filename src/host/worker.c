@@ -175,9 +175,6 @@ bool worker_news(struct worker *w, enum worker_state *ret_state, csn_error *err)
 }
 
 void worker_wake(struct worker *w) {
-    if (!w) {
-        return;
-    }
     pthread_mutex_lock(&w->lock);
     if (w->conn && w->setup.driver->wake) {
         w->setup.driver->wake(w->conn);
@@ -295,24 +292,6 @@ static const csn_error *broke(const struct op *group) {
     return NULL;
 }
 
-/* True when the group wrote something that a WATCH of the same store looks for. */
-static bool for_watch(const struct op *group) {
-    for (; group; group = group->next) {
-        if (group->result.status != CSN_OK) {
-            continue;
-        }
-        bool wrote = group->kind == OP_PUBLISH || group->kind == OP_PARK ||
-                     (group->kind == OP_APPLY && group->apply.n > 0) ||
-                     (group->kind == OP_SETTLE && group->settle.released > 0) ||
-                     (group->kind == OP_RECOVER &&
-                      (group->recover.expired | group->recover.resent | group->recover.released) > 0);
-        if (wrote) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void run_group(struct worker *w, struct op *group) {
     if (!open_conn(w)) {
         answer_again(group, &w->last);
@@ -327,9 +306,6 @@ static void run_group(struct worker *w, struct op *group) {
         return;
     }
     w->pause = 0;
-    if (for_watch(group)) {
-        worker_wake(w->setup.watch);
-    }
 }
 
 /* What is still queued when the worker stops was never run. */

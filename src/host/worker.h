@@ -27,7 +27,6 @@ struct worker_setup {
     uint32_t flags;        /* of the port: PORT_ bits */
     uint32_t limit;        /* ops that may wait to be run, at most; 0: WORKER_QUEUE_MAX */
     int ready_fd;          /* eventfd of the loop; written when ops are done */
-    struct worker *watch;  /* woken when this one has written what a watch looks for; NULL: none. Outlives this worker */
     /* Runs before each open, on the worker's thread: brings the store to where it can be opened. NULL: nothing to do. */
     csn_status (*prepare)(void *arg, csn_error *err);
     void *arg;
@@ -42,7 +41,7 @@ enum worker_state {
 /* Starts the thread; nothing is opened before the first group. */
 csn_status worker_start(const struct worker_setup *setup, struct worker **ret, csn_error *err) MUST_USE;
 struct port *worker_port(struct worker *w);
-void worker_wake(struct worker *w);           /* any thread: cuts the wait of a WATCH short; NULL is fine */
+void worker_wake(struct worker *w);           /* any thread: cuts the wait of a WATCH short */
 
 /* True when the state is another than at the last call that returned true; err says why it is down. Loop's thread. */
 bool worker_news(struct worker *w, enum worker_state *ret_state, csn_error *err);

@@ -302,7 +302,6 @@ static void a_wake_cuts_a_watch_short(void **state) {
     struct op op;
     bench_start(&b, 0);
     worker_wake(b.w); /* no connection yet: nothing to wake, no harm */
-    worker_wake(NULL);
     send_op(&b, &op, OP_WATCH);
     op.watch.wait = PATIENCE;
     b.port->flush(b.port);
@@ -363,62 +362,6 @@ static void a_join_ends_although_the_driver_hangs(void **state) {
     assert_false(worker_join(b.w, 50000));
     fake.hang = false;
     assert_ptr_equal(next_op(&b), &op);
-    bench_end(&b);
-}
-
-static csn_status second_open(const char *url, enum role role, void **ret_conn, csn_error *err) {
-    (void)url, (void)role, (void)err;
-    *ret_conn = &fake;
-    return CSN_OK;
-}
-
-static void second_run(void *conn, struct op *group) {
-    (void)conn;
-    for (; group; group = group->next) {
-        group->result.status = CSN_OK;
-    }
-}
-
-static void second_close(void *conn) {
-    (void)conn;
-}
-
-static void what_is_written_wakes_the_watch(void **state) {
-    (void)state;
-    struct bench b;
-    bench_start(&b, 0);
-    struct op watch, op;
-    send_op(&b, &watch, OP_WATCH);
-    watch.watch.wait = PATIENCE;
-    b.port->flush(b.port);
-    while (!fake.in_run) {
-        usleep(1000);
-    }
-    /* A second worker of the same store, on a driver that only says yes. */
-    static const struct store_driver second = {
-        .scheme = "fake", .open = second_open, .run = second_run, .close = second_close};
-    struct bench c = {.ready_fd = b.ready_fd};
-    const struct worker_setup setup = {.driver = &second,
-                                       .url = "fake:y",
-                                       .role = ROLE_QUEUE_IN,
-                                       .ready_fd = b.ready_fd,
-                                       .watch = b.w,
-                                       .flags = PORT_ATOMIC_PUBLISH};
-    assert_int_equal(worker_start(&setup, &c.w, NULL), CSN_OK);
-    c.port = worker_port(c.w);
-    assert_int_equal(c.port->flags, PORT_ATOMIC_PUBLISH);
-    send_op(&c, &op, OP_DECLARE);
-    c.port->flush(c.port);
-    assert_ptr_equal(next_op(&c), &op);
-    assert_int_equal(fake.wakes, 0); /* a binding is nothing to look at */
-    send_op(&c, &op, OP_PUBLISH);
-    c.port->flush(c.port);
-    assert_ptr_equal(next_op(&c), &op);
-    assert_ptr_equal(next_op(&b), &watch);
-    assert_int_equal(watch.watch.next_in, 1);
-    worker_stop(c.w);
-    assert_true(worker_join(c.w, PATIENCE));
-    worker_free(c.w);
     bench_end(&b);
 }
 
@@ -519,7 +462,6 @@ int main(void) {
         cmocka_unit_test(a_wake_cuts_a_watch_short),
         cmocka_unit_test(a_stop_cuts_a_watch_short_and_answers_what_waits),
         cmocka_unit_test(a_join_ends_although_the_driver_hangs),
-        cmocka_unit_test(what_is_written_wakes_the_watch),
         cmocka_unit_test(failpoints_of_the_process_are_hit_when_it_learns),
         cmocka_unit_test(no_op_is_lost),
     };

@@ -1,0 +1,66 @@
+/* plan.h: from a configuration to everything that the engine is made of: drivers, handlers, one worker per connection, and the
+ * tables of engine_setup that point to their ports. A plan owns all of it.
+ *
+ *   store s      heart relay watch            1 each
+ *   broker b     queue-in queue-out           1 each, in the store of b; heart and watch are those of the store
+ *   subscription apply                        `apply` of its store, each */
+#ifndef CSN_HOST_PLAN_H
+#define CSN_HOST_PLAN_H
+
+#include "core/engine.h"
+#include "host/worker.h"
+
+enum {
+    PLAN_LANES = 1, /* of an outbox: one on SQLite */
+    PLAN_WORKERS_MAX = STORES_MAX * 3 + BROKERS_MAX * 2 + SUBSCRIPTIONS_MAX * APPLY_WORKERS_MAX
+};
+
+struct plan_store {
+    const struct config_store *config;
+    const struct store_driver *driver;
+    bool met;                      /* a connection was opened once */
+    bool down;                     /* said to be down */
+    uint32_t downs;                /* workers that are down */
+    uint32_t role[ROLE_NR];        /* connections by role */
+};
+
+struct plan_worker {
+    struct worker *w;
+    struct port *port;
+    enum role role;
+    uint32_t store;
+    bool down;
+};
+
+struct plan {
+    const struct config *config;
+    int ready_fd;                  /* eventfd of all workers */
+    struct plan_store store[STORES_MAX];
+    struct plan_worker worker[PLAN_WORKERS_MAX];
+    uint32_t workers;
+    struct sql_handler sql[SUBSCRIPTIONS_MAX];
+    struct handler handler[SUBSCRIPTIONS_MAX];
+    uint32_t handlers;
+    struct engine_store engine_store[STORES_MAX];
+    struct engine_broker engine_broker[BROKERS_MAX];
+    struct engine_subscription engine_subscription[SUBSCRIPTIONS_MAX];
+    struct engine_route engine_route[ROUTES_MAX];
+};
+
+/* The drivers of all stores and the handlers of all subscriptions; no connection, no thread. report gets the mistakes of a handler
+ * file in full. */
+csn_status plan_new(const struct config *c, struct text *report, struct plan **ret, csn_error *err) MUST_USE;
+/* Looks at store i as its driver would, after the schema was applied where `migrate` says so. CSN_AGAIN: it may come later. */
+csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) MUST_USE;
+/* Starts all workers and fills setup; its pointers go into the plan. seed and label are the caller's. */
+csn_status plan_start(struct plan *p, struct engine_setup *setup, csn_error *err) MUST_USE;
+/* Stops all workers. False: one did not end within longest; the plan must be left alone then. All ops are reaped after true. */
+bool plan_stop(struct plan *p, csn_usec longest) MUST_USE;
+void plan_free(struct plan *p); /* after plan_stop; NULL is fine */
+
+const char *plan_role_name(enum role r);
+uint32_t plan_connections(const struct plan *p, uint32_t store);
+/* "heart 1, relay 1, …" of store i. */
+void plan_roles(const struct plan *p, uint32_t store, struct text *ret);
+
+#endif
