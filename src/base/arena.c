@@ -1,6 +1,7 @@
-/* arena.c: a list of blocks, each twice the size of the one before. Pieces are cut from the newest block and are never given back
- * one by one. A piece that alone is larger than the limit gets a block of its own, one at a time: a claim takes at least one row
- * however large it is. Under AddressSanitizer what was reset is poisoned, so that a stale pointer into a batch is found. */
+/* arena.c: a list of blocks, each twice the size of the one before. Pieces are cut from the newest
+ * block and are never given back one by one. A piece that alone is larger than the limit gets a
+ * block of its own, one at a time: a claim takes at least one row however large it is. Under
+ * AddressSanitizer what was reset is poisoned, so that a stale pointer into a batch is found. */
 #include "base/arena.h"
 #include <stdalign.h>
 #include <stdbool.h>
@@ -9,10 +10,10 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
-#define POISON(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
+#define POISON(p, n)   ASAN_POISON_MEMORY_REGION((p), (n))
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION((p), (n))
 #else
-#define POISON(p, n) ((void)(p), (void)(n))
+#define POISON(p, n)   ((void)(p), (void)(n))
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 

@@ -1,4 +1,5 @@
-/* bytes.c: see bytes.h. Every copy has a bound, and what is cut is cut between two characters of UTF-8. */
+/* bytes.c: see bytes.h. Every copy has a bound, and what is cut is cut between two characters of
+ * UTF-8. */
 #include "base/bytes.h"
 #include <stdio.h>
 
@@ -20,7 +21,8 @@ bool bytes_is(csn_bytes a, const char *s) {
     return bytes_equal(a, bytes_of(s));
 }
 
-/* FNV-1a alone leaves its high bits poor for short texts; the mix is the 64-bit finalizer of MurmurHash3. */
+/* FNV-1a alone leaves its high bits poor for short texts; the mix is the 64-bit finalizer of
+ * MurmurHash3. */
 uint64_t bytes_hash(csn_bytes a, uint64_t seed) {
     const unsigned char *p = a.data;
     uint64_t h = UINT64_C(0xcbf29ce484222325) ^ seed;
@@ -36,7 +38,8 @@ static bool continues(char c) {
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* The longest prefix of at most n bytes that does not end inside a character. data[n] must be readable. */
+/* The longest prefix of at most n bytes that does not end inside a character. data[n] must be
+ * readable. */
 static size_t whole_prefix(const char *data, size_t n) {
     size_t cut = n;
     for (int back = 0; back < 3 && cut > 0 && continues(data[cut]); back++) {
@@ -71,7 +74,8 @@ static size_t step_over(const char *s, size_t n) {
     return i;
 }
 
-/* One star is remembered; a mismatch goes back to it and lets it swallow one byte more: no recursion, at most g · n steps. */
+/* One star is remembered; a mismatch goes back to it and lets it swallow one byte more: no
+ * recursion, at most g · n steps. */
 static bool glob_matches(const char *g, size_t glob_size, const char *s, size_t n) {
     size_t i = 0, at = 0, star = SIZE_MAX, star_at = 0;
     while (at < n) {

@@ -100,7 +100,7 @@ void sha256_text(csn_bytes b, char ret[65]) {
 }
 
 void sha256_uuid(const uint8_t d[32], char ret[37]) {
-    snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", d[0], d[1],
-             d[2], d[3], d[4], d[5], (d[6] & 0x0f) | 0x80, d[7], (d[8] & 0x3f) | 0x80, d[9], d[10], d[11],
-             d[12], d[13], d[14], d[15]);
+    snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", d[0],
+             d[1], d[2], d[3], d[4], d[5], (d[6] & 0x0f) | 0x80, d[7], (d[8] & 0x3f) | 0x80, d[9],
+             d[10], d[11], d[12], d[13], d[14], d[15]);
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 static const struct error_row row[] = {
-#define X(number, name, exit, title_en, title_zh, help_en, help_zh)                                          \
+#define X(number, name, exit, title_en, title_zh, help_en, help_zh)                                \
     {number, #name, exit, {title_en, title_zh}, {help_en, help_zh}},
 #include "base/errors.def"
 #undef X

@@ -1,5 +1,6 @@
-/* failpoint.c: counters of hits, and a short list of rules that is written once before any thread starts and only read after.
- * A process has one set of failpoints, as it has one environment: this state is its only owner.
+/* failpoint.c: counters of hits, and a short list of rules that is written once before any thread
+ * starts and only read after. A process has one set of failpoints, as it has one environment: this
+ * state is its only owner.
  *
  * A crash is SIGKILL to ourselves: no handler, no buffer, no destructor runs, as with kill -9. */
 #include "base/failpoint.h"
@@ -27,8 +28,10 @@ static const struct {
 static const struct {
     const char *name;
     unsigned mode;
-} mode_table[] = {
-    {"crash", FAIL_MODE_CRASH}, {"pause", FAIL_MODE_PAUSE}, {"error", FAIL_MODE_ERROR}, {"unknown", FAIL_MODE_UNKNOWN}};
+} mode_table[] = {{"crash", FAIL_MODE_CRASH},
+                  {"pause", FAIL_MODE_PAUSE},
+                  {"error", FAIL_MODE_ERROR},
+                  {"unknown", FAIL_MODE_UNKNOWN}};
 
 struct rule {
     enum failpoint at;
@@ -43,13 +46,15 @@ static size_t rule_count;
 static bool armed[FAIL_NR];
 
 static void pause_at(const struct rule *r) {
-    log_event(LOG_WARN, "failpoint.pause", (struct log_field[]){LSTR("at", place[r->at].name), LEND});
+    log_event(LOG_WARN, "failpoint.pause",
+              (struct log_field[]){LSTR("at", place[r->at].name), LEND});
     int fd;
     do {
         fd = open(r->fifo, O_RDONLY | O_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0) {
-        log_event(LOG_ERROR, "failpoint.fifo", (struct log_field[]){LSTR("path", r->fifo), LINT("errno", errno), LEND});
+        log_event(LOG_ERROR, "failpoint.fifo",
+                  (struct log_field[]){LSTR("path", r->fifo), LINT("errno", errno), LEND});
         return;
     }
     char ignored[64];
@@ -58,13 +63,15 @@ static void pause_at(const struct rule *r) {
         n = read(fd, ignored, sizeof ignored);
     } while (n > 0 || (n < 0 && errno == EINTR));
     close(fd);
-    log_event(LOG_WARN, "failpoint.resume", (struct log_field[]){LSTR("at", place[r->at].name), LEND});
+    log_event(LOG_WARN, "failpoint.resume",
+              (struct log_field[]){LSTR("at", place[r->at].name), LEND});
 }
 
 static csn_status act(const struct rule *r) {
     switch (r->mode) {
     case FAIL_MODE_CRASH:
-        log_event(LOG_WARN, "failpoint.crash", (struct log_field[]){LSTR("at", place[r->at].name), LEND});
+        log_event(LOG_WARN, "failpoint.crash",
+                  (struct log_field[]){LSTR("at", place[r->at].name), LEND});
         failpoint_report();
         kill(getpid(), SIGKILL);
         for (;;) {
@@ -109,7 +116,8 @@ static bool find_place(csn_bytes name, enum failpoint *ret) {
 static bool take_hit(csn_bytes *what, uint64_t *ret) {
     const char *p = what->data;
     size_t digits = 0;
-    while (digits < what->size && p[what->size - 1 - digits] >= '0' && p[what->size - 1 - digits] <= '9') {
+    while (digits < what->size && p[what->size - 1 - digits] >= '0' &&
+           p[what->size - 1 - digits] <= '9') {
         digits++;
     }
     if (digits == 0 || digits == what->size || p[what->size - 1 - digits] != '@') {
@@ -128,8 +136,8 @@ static bool take_hit(csn_bytes *what, uint64_t *ret) {
 }
 
 static csn_status wrong(csn_error *err, csn_bytes part, const char *why) {
-    return error_set(err, CSN_INVALID, ERR_CONFIG_VALUE, "CONSIGN_FAILPOINTS: %.*s: %s", (int)part.size,
-                     (const char *)part.data, why);
+    return error_set(err, CSN_INVALID, ERR_CONFIG_VALUE, "CONSIGN_FAILPOINTS: %.*s: %s",
+                     (int)part.size, (const char *)part.data, why);
 }
 
 static csn_status parse_mode(csn_bytes part, csn_bytes what, struct rule *r, csn_error *err) {
@@ -142,7 +150,8 @@ static csn_status parse_mode(csn_bytes part, csn_bytes what, struct rule *r, csn
         return wrong(err, part, "crash, pause:FIFO, error or unknown is expected");
     }
     if ((r->mode == FAIL_MODE_PAUSE) != (colon != NULL)) {
-        return wrong(err, part, colon ? "only pause takes a path" : "pause needs a path: pause:FIFO");
+        return wrong(err, part,
+                     colon ? "only pause takes a path" : "pause needs a path: pause:FIFO");
     }
     if (!(place[r->at].modes & r->mode)) {
         return wrong(err, part, "this place cannot do that");
@@ -238,7 +247,8 @@ void failpoint_report(void) {
     }
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0 || write(fd, buffer, t.used) != (ssize_t)t.used) {
-        log_event(LOG_ERROR, "failpoint.report", (struct log_field[]){LSTR("path", path), LINT("errno", errno), LEND});
+        log_event(LOG_ERROR, "failpoint.report",
+                  (struct log_field[]){LSTR("path", path), LINT("errno", errno), LEND});
     }
     if (fd >= 0) {
         close(fd);

@@ -1,11 +1,12 @@
-/* log.c: one line is built in a buffer of fixed size and written by one write(2), so that lines of several threads, and of several
- * processes that share a pipe, do not mix. A line that does not fit is cut at a field and says so. Nothing here waits: a line
- * that a full pipe refuses is dropped.
+/* log.c: one line is built in a buffer of fixed size and written by one write(2), so that lines of
+ * several threads, and of several processes that share a pipe, do not mix. A line that does not fit
+ * is cut at a field and says so. Nothing here waits: a line that a full pipe refuses is dropped.
  *
  *   2026-11-30T19:32:00.123Z info  relay.stale store=orders rows=1
  *   {"at":"2026-11-30T19:32:00.123Z","level":"info","event":"relay.stale","store":"orders","rows":1}
  *
- * The three settings are the process's, as its standard error is: the only state that is not handed in. */
+ * The three settings are the process's, as its standard error is: the only state that is not handed
+ * in. */
 #include "base/log.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -36,8 +37,8 @@ static void add_time(struct text *t) {
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    text_add(t, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-             utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
+    text_add(t, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
+             utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
 }
 
 /* Runs of plain bytes are copied, the others escaped. */
@@ -68,7 +69,11 @@ static bool is_utf8(csn_bytes b) {
     const unsigned char *p = b.data;
     for (size_t i = 0; i < b.size;) {
         unsigned char c = p[i++];
-        int more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : -1;
+        int more = c < 0x80                ? 0
+                   : c >= 0xc2 && c < 0xe0 ? 1
+                   : c >= 0xe0 && c < 0xf0 ? 2
+                   : c >= 0xf0 && c < 0xf5 ? 3
+                                           : -1;
         if (more < 0 || (size_t)more > b.size - i) {
             return false;
         }
@@ -154,7 +159,8 @@ void log_event(enum log_level level, const char *event, const struct log_field *
     text_init(&t, line, sizeof line - LINE_TAIL);
     text_add(&t, "%s", json ? "{\"at\":\"" : "");
     add_time(&t);
-    text_add(&t, json ? "\",\"level\":\"%s\",\"event\":\"%s\"" : " %-5s %s", level_name(level), event);
+    text_add(&t, json ? "\",\"level\":\"%s\",\"event\":\"%s\"" : " %-5s %s", level_name(level),
+             event);
     for (const struct log_field *f = fields; f && f->type != LOG_END && !t.full; f++) {
         size_t before = t.used;
         add_field(&t, f, json);

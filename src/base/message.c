@@ -42,7 +42,8 @@ const char *message(enum message_id id) {
     return message_in(id, message_language_now());
 }
 
-/* The formats are rows of the table; that both languages take the same arguments is checked by a test. */
+/* The formats are rows of the table; that both languages take the same arguments is checked by a
+ * test. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 

@@ -1,5 +1,5 @@
-/* prng.c: xoshiro256** by Blackman and Vigna, and splitmix64 to spread a small seed over its state. Not for secrets: a claim token
- * must not repeat, nobody gains anything by guessing it. */
+/* prng.c: xoshiro256** by Blackman and Vigna, and splitmix64 to spread a small seed over its state.
+ * Not for secrets: a claim token must not repeat, nobody gains anything by guessing it. */
 #include "base/prng.h"
 #include <stdio.h>
 
@@ -42,7 +42,8 @@ uint64_t prng_next(struct prng *p) {
     return ret;
 }
 
-/* Draws below 2^64 mod n would be one too many for some results: they are drawn again. At worst every second draw is. */
+/* Draws below 2^64 mod n would be one too many for some results: they are drawn again. At worst
+ * every second draw is. */
 uint64_t prng_below(struct prng *p, uint64_t n) {
     uint64_t bias = (0 - n) % n, x;
     do {
@@ -55,6 +56,7 @@ void prng_token(struct prng *p, char ret[37]) {
     uint64_t a = prng_next(p), b = prng_next(p);
     a = (a & ~UINT64_C(0xf000)) | UINT64_C(0x4000);
     b = (b & ~(UINT64_C(3) << 62)) | (UINT64_C(2) << 62);
-    snprintf(ret, 37, "%08x-%04x-%04x-%04x-%012llx", (unsigned)(a >> 32), (unsigned)(a >> 16 & 0xffff),
-             (unsigned)(a & 0xffff), (unsigned)(b >> 48), (unsigned long long)(b & 0xffffffffffff));
+    snprintf(ret, 37, "%08x-%04x-%04x-%04x-%012llx", (unsigned)(a >> 32),
+             (unsigned)(a >> 16 & 0xffff), (unsigned)(a & 0xffff), (unsigned)(b >> 48),
+             (unsigned long long)(b & 0xffffffffffff));
 }

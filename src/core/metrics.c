@@ -1,4 +1,5 @@
-/* metrics.c: counters as names, words and JSON. Numbers are JSON strings, because a reader may hold numbers as doubles. */
+/* metrics.c: counters as names, words and JSON. Numbers are JSON strings, because a reader may hold
+ * numbers as doubles. */
 #include "core/metrics.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ const char *counter_help(size_t i) {
     return i < ARRAY_LEN(counter) ? counter[i].help : NULL;
 }
 
-/* Always whole JSON: an entry that does not fit together with the closing brace is left out with all after it. */
+/* Always whole JSON: an entry that does not fit together with the closing brace is left out with
+ * all after it. */
 size_t counters_json(const struct counters *c, char *buffer, size_t size) {
     if (size < sizeof "{}") {
         if (size > 0) {
@@ -37,8 +39,8 @@ size_t counters_json(const struct counters *c, char *buffer, size_t size) {
             continue;
         }
         size_t room = size - used - 1; /* one for the brace */
-        int n = snprintf(buffer + used, room, "%s\"%s\":\"%" PRIu64 "\"", used > 1 ? "," : "", counter[i].name,
-                         value);
+        int n = snprintf(buffer + used, room, "%s\"%s\":\"%" PRIu64 "\"", used > 1 ? "," : "",
+                         counter[i].name, value);
         if (n < 0 || (size_t)n >= room) {
             break;
         }

@@ -2,12 +2,13 @@
  *
  *   meet the stores ─▶ arm failpoints ─▶ start workers ─▶ loop ─▶ stop workers ─▶ counts
  *                                                          │
- *            engine_step, notes, news of the workers, wait ┘ until SIGTERM and the engine has let go, or a store turns out to
- *                                                            be one that this program must not use
+ *            engine_step, notes, news of the workers, wait ┘ until SIGTERM and the engine has let
+ * go, or a store turns out to be one that this program must not use
  *
- * What always holds: nothing here waits without an end. The loop waits for the workers' eventfd, a signal, or the engine's
- * deadline, and looks at least once a second; a start with a store that is away goes on without it, the workers bring it in. A
- * second signal ends the process at once: leases and tokens make that safe, as a crash is. */
+ * What always holds: nothing here waits without an end. The loop waits for the workers' eventfd, a
+ * signal, or the engine's deadline, and looks at least once a second; a start with a store that is
+ * away goes on without it, the workers bring it in. A second signal ends the process at once:
+ * leases and tokens make that safe, as a crash is. */
 #include "host/daemon.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -53,15 +54,16 @@ static void log_error(const char *event, const csn_error *err) {
     struct text t;
     text_init(&t, code, sizeof code);
     text_add(&t, "CSN-%04d", (int)err->code);
-    log_event(LOG_ERROR, event, (struct log_field[]){LSTR("code", code), LSTR("error", err->text), LEND});
+    log_event(LOG_ERROR, event,
+              (struct log_field[]){LSTR("code", code), LSTR("error", err->text), LEND});
 }
 
-#define SAY(d, ...)                                   \
-    do {                                              \
-        if ((d)->options->say) {                      \
-            message_print((d)->options->say, __VA_ARGS__); \
-            fflush((d)->options->say);                \
-        }                                             \
+#define SAY(d, ...)                                                                                \
+    do {                                                                                           \
+        if ((d)->options->say) {                                                                   \
+            message_print((d)->options->say, __VA_ARGS__);                                         \
+            fflush((d)->options->say);                                                             \
+        }                                                                                          \
     } while (0)
 
 static void set_up_log(const struct config *c, int fd) {
@@ -71,15 +73,17 @@ static void set_up_log(const struct config *c, int fd) {
     for (size_t i = 0; i < ARRAY_LEN(level); i++) {
         least = strcmp(c->log_level, level[i]) == 0 ? (enum log_level)i : least;
     }
-    bool text = strcmp(c->log_format, "text") == 0 || (strcmp(c->log_format, "json") != 0 && isatty(to));
+    bool text =
+        strcmp(c->log_format, "text") == 0 || (strcmp(c->log_format, "json") != 0 && isatty(to));
     log_setup(to, text ? LOG_TEXT : LOG_JSON, least);
 }
 
 static void log_start(const struct daemon *d) {
     const struct config *c = d->config;
     log_event(LOG_INFO, "start",
-              (struct log_field[]){LSTR("version", CSN_VERSION), LSTR("node", d->label), LSTR("config", c->path),
-                                   LINT("stores", c->stores), LINT("brokers", c->brokers),
+              (struct log_field[]){LSTR("version", CSN_VERSION), LSTR("node", d->label),
+                                   LSTR("config", c->path), LINT("stores", c->stores),
+                                   LINT("brokers", c->brokers),
                                    LINT("subscriptions", c->subscriptions), LEND});
     for (uint32_t i = 0; i < c->stores; i++) {
         char roles[160];
@@ -97,14 +101,15 @@ static void log_start(const struct daemon *d) {
         log_event(LOG_INFO, "subscription",
                   (struct log_field[]){LSTR("consumer", s->consumer), LSTR("match", s->match),
                                        LSTR("broker", s->broker), LSTR("store", s->store),
-                                       LINT("partitions", s->partitions), LSTR("handler", d->plan->sql[i].name),
-                                       LEND});
+                                       LINT("partitions", s->partitions),
+                                       LSTR("handler", d->plan->sql[i].name), LEND});
     }
 }
 
 /* ---- stores that come and go ---- */
 
-static void say_down(struct daemon *d, struct plan_store *s, const char *role, const csn_error *why) {
+static void say_down(struct daemon *d, struct plan_store *s, const char *role,
+                     const csn_error *why) {
     if (s->down) {
         return;
     }
@@ -114,8 +119,8 @@ static void say_down(struct daemon *d, struct plan_store *s, const char *role, c
     text_init(&t, code, sizeof code);
     text_add(&t, "CSN-%04d", (int)why->code);
     log_event(LOG_WARN, "store.down",
-              (struct log_field[]){LSTR("store", s->config->name), LSTR("role", role), LSTR("code", code),
-                                   LSTR("error", why->text), LEND});
+              (struct log_field[]){LSTR("store", s->config->name), LSTR("role", role),
+                                   LSTR("code", code), LSTR("error", why->text), LEND});
     if (!s->met) {
         SAY(d, MSG_DAEMON_STORE_WAIT, s->config->name, why->text);
     }
@@ -190,7 +195,8 @@ static csn_status meet_stores(struct daemon *d, csn_error *err) {
     return CSN_OK;
 }
 
-/* Failpoints are for marked databases: a variable left in an environment must not crash a production daemon. */
+/* Failpoints are for marked databases: a variable left in an environment must not crash a
+ * production daemon. */
 static csn_status arm_failpoints(const struct daemon *d, csn_error *err) {
     const char *spec = d->options->failpoints;
     if (!spec || !*spec) {
@@ -206,7 +212,8 @@ static csn_status arm_failpoints(const struct daemon *d, csn_error *err) {
         }
         if (!there) {
             return error_set(err, CSN_INVALID, ERR_STORE_NO_MARKER,
-                             "CONSIGN_FAILPOINTS is set, and store %s is no laboratory store", s->name);
+                             "CONSIGN_FAILPOINTS is set, and store %s is no laboratory store",
+                             s->name);
         }
     }
     csn_status status = failpoint_arm(spec, err);
@@ -224,7 +231,8 @@ static void log_notes(struct daemon *d) {
     for (int i = 0; i < NOTES_A_STEP && (event = engine_note(d->engine, &level, &text)); i++) {
         struct fields f;
         fields_of(text, &f);
-        log_event(level < LOG_ERROR || level > LOG_DEBUG ? LOG_INFO : (enum log_level)level, event, f.field);
+        log_event(level < LOG_ERROR || level > LOG_DEBUG ? LOG_INFO : (enum log_level)level, event,
+                  f.field);
     }
 }
 
@@ -233,8 +241,9 @@ static void say_ready(struct daemon *d) {
         return;
     }
     d->ready = true;
-    log_event(LOG_INFO, "ready",
-              (struct log_field[]){LSTR("node", d->label), LSTR("boot", engine_boot(d->engine)), LEND});
+    log_event(
+        LOG_INFO, "ready",
+        (struct log_field[]){LSTR("node", d->label), LSTR("boot", engine_boot(d->engine)), LEND});
     SAY(d, MSG_DAEMON_READY, (unsigned)d->config->stores, (unsigned)d->config->subscriptions);
 }
 
@@ -249,7 +258,8 @@ static void take_signals(struct daemon *d, csn_usec now) {
     while (read(d->signal_fd, &got, sizeof got) == sizeof got) {
         if (got.ssi_signo == SIGHUP) {
             log_event(LOG_INFO, "reload",
-                      (struct log_field[]){LSTR("text", "a changed configuration is read at the next start"), LEND});
+                      (struct log_field[]){
+                          LSTR("text", "a changed configuration is read at the next start"), LEND});
             continue;
         }
         if (d->stopping) {
@@ -262,7 +272,8 @@ static void take_signals(struct daemon *d, csn_usec now) {
 }
 
 static void wait_for_news(struct daemon *d) {
-    struct pollfd fd[] = {{.fd = d->plan->ready_fd, .events = POLLIN}, {.fd = d->signal_fd, .events = POLLIN}};
+    struct pollfd fd[] = {{.fd = d->plan->ready_fd, .events = POLLIN},
+                          {.fd = d->signal_fd, .events = POLLIN}};
     csn_usec now = clock_now(), wait = engine_deadline(d->engine, now) - now;
     wait = wait < 0 ? 0 : wait > LOOK_EVERY ? LOOK_EVERY : wait;
     struct timespec ts = {.tv_sec = wait / 1000000, .tv_nsec = wait % 1000000 * 1000};
@@ -296,16 +307,19 @@ static void log_counts(const struct daemon *d) {
         log_event(LOG_INFO, "store.counts",
                   (struct log_field[]){
                       LSTR("store", d->config->store[i].name), LINT("claimed", c->claimed),
-                      LINT("published", c->published), LINT("confirmed", c->confirmed), LINT("sent", c->sent),
-                      LINT("failed", c->failed), LINT("given_back", c->given_back),
-                      LINT("unknown", c->unknown), LINT("stale_writes", c->stale_writes),
-                      LINT("recovered", c->recovered), LINT("received", c->received), LINT("handled", c->handled),
-                      LINT("refused", c->refused), LINT("duplicates", c->duplicates), LINT("retries", c->retries),
-                      LINT("dead", c->dead), LINT("acked", c->acked), LINT("emitted", c->emitted), LEND});
+                      LINT("published", c->published), LINT("confirmed", c->confirmed),
+                      LINT("sent", c->sent), LINT("failed", c->failed),
+                      LINT("given_back", c->given_back), LINT("unknown", c->unknown),
+                      LINT("stale_writes", c->stale_writes), LINT("recovered", c->recovered),
+                      LINT("received", c->received), LINT("handled", c->handled),
+                      LINT("refused", c->refused), LINT("duplicates", c->duplicates),
+                      LINT("retries", c->retries), LINT("dead", c->dead), LINT("acked", c->acked),
+                      LINT("emitted", c->emitted), LEND});
     }
 }
 
-/* Returns the exit code. A worker that does not end keeps its connection and the engine's memory: the process ends with it. */
+/* Returns the exit code. A worker that does not end keeps its connection and the engine's memory:
+ * the process ends with it. */
 static int end(struct daemon *d) {
     csn_usec took = clock_now() - d->stop_since;
     bool clean = took < d->config->relay.stop_timeout;
@@ -379,7 +393,10 @@ static void name_node(struct daemon *d) {
     if (d->config->node[0] == '\0' && gethostname(host, sizeof host) == 0) {
         host[sizeof host - 1] = '\0';
     }
-    copy_text(d->label, sizeof d->label, d->config->node[0] ? d->config->node : host[0] ? host : "consign");
+    copy_text(d->label, sizeof d->label,
+              d->config->node[0] ? d->config->node
+              : host[0]          ? host
+                                 : "consign");
 }
 
 int daemon_run(const struct config *c, const struct daemon_options *o, csn_error *ret_error) {

@@ -1,4 +1,5 @@
-/* daemon.h: the process that runs the engine: opens the stores, makes the ports, waits, steps, logs, stops. */
+/* daemon.h: the process that runs the engine: opens the stores, makes the ports, waits, steps,
+ * logs, stops. */
 #ifndef CSN_HOST_DAEMON_H
 #define CSN_HOST_DAEMON_H
 
@@ -11,9 +12,10 @@ struct daemon_options {
     int log_fd;             /* where log lines go; < 0: standard error */
 };
 
-/* Runs until SIGTERM or SIGINT. Returns the exit code: 0 after a stop; that of the error table when the configuration, a handler
- * file or a schema is wrong; 1 when the stop did not end in time or a second signal came. On an error *ret_error is filled; it
- * was logged, too. Blocks SIGTERM, SIGINT and SIGHUP in the calling thread. */
+/* Runs until SIGTERM or SIGINT. Returns the exit code: 0 after a stop; that of the error table when
+ * the configuration, a handler file or a schema is wrong; 1 when the stop did not end in time or a
+ * second signal came. On an error *ret_error is filled; it was logged, too. Blocks SIGTERM, SIGINT
+ * and SIGHUP in the calling thread. */
 int daemon_run(const struct config *c, const struct daemon_options *o, csn_error *ret_error);
 
 #endif

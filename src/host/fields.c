@@ -1,4 +1,5 @@
-/* fields.c: see fields.h. A quoted value may hold quotes: it ends at the quote after which the text ends or the next key begins. */
+/* fields.c: see fields.h. A quoted value may hold quotes: it ends at the quote after which the text
+ * ends or the next key begins. */
 #include "host/fields.h"
 
 static bool in_key(char c) {

@@ -1,4 +1,5 @@
-/* fields.h: takes a note of the core, "store=orders rows=3 error=\"disk is full\"", apart into the fields of a log line. */
+/* fields.h: takes a note of the core, "store=orders rows=3 error=\"disk is full\"", apart into the
+ * fields of a log line. */
 #ifndef CSN_HOST_FIELDS_H
 #define CSN_HOST_FIELDS_H
 

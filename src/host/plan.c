@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const role_name[ROLE_NR] = {"heart", "relay", "apply", "watch", "queue-in", "queue-out"};
+static const char *const role_name[ROLE_NR] = {"heart", "relay",    "apply",
+                                               "watch", "queue-in", "queue-out"};
 
 const char *plan_role_name(enum role r) {
     return (unsigned)r < ROLE_NR ? role_name[r] : "?";
@@ -18,7 +19,8 @@ const char *plan_role_name(enum role r) {
 /* ---- handlers ---- */
 
 /* Reads the whole file; one byte more than allowed is enough to know that it is too large. */
-static csn_status read_file(const char *path, char *buffer, size_t size, size_t *ret_size, csn_error *err) {
+static csn_status read_file(const char *path, char *buffer, size_t size, size_t *ret_size,
+                            csn_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         int e = errno;
@@ -70,7 +72,8 @@ static csn_status load_handlers(struct plan *p, struct text *report, csn_error *
     return s;
 }
 
-csn_status plan_new(const struct config *c, struct text *report, struct plan **ret, csn_error *err) {
+csn_status plan_new(const struct config *c, struct text *report, struct plan **ret,
+                    csn_error *err) {
     struct plan *p = calloc(1, sizeof *p);
     if (!p) {
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "the plan of the connections");
@@ -97,7 +100,8 @@ csn_status plan_new(const struct config *c, struct text *report, struct plan **r
 
 /* ---- stores ---- */
 
-/* Also called on the threads of the workers, each time before one opens its connection: whoever comes first makes the tables. */
+/* Also called on the threads of the workers, each time before one opens its connection: whoever
+ * comes first makes the tables. */
 static csn_status prepare(void *arg, csn_error *err) {
     const struct config_store *c = arg;
     return c->migrate ? schema_apply(c->url, err) : CSN_OK;
@@ -122,7 +126,8 @@ csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) {
 
 /* ---- workers and tables ---- */
 
-static csn_status add_worker(struct plan *p, uint32_t store, enum role role, struct port **ret, csn_error *err) {
+static csn_status add_worker(struct plan *p, uint32_t store, enum role role, struct port **ret,
+                             csn_error *err) {
     struct plan_store *s = &p->store[store];
     struct plan_worker *w = &p->worker[p->workers];
     const struct worker_setup setup = {
@@ -213,7 +218,8 @@ static csn_status start_subscription(struct plan *p, uint32_t i, csn_error *err)
                                       .partitions = c->partitions,
                                       .handler = &p->handler[i],
                                       .retry = c->retry,
-                                      .workers = apply > APPLY_WORKERS_MAX ? APPLY_WORKERS_MAX : apply};
+                                      .workers =
+                                          apply > APPLY_WORKERS_MAX ? APPLY_WORKERS_MAX : apply};
     csn_status s = CSN_OK;
     for (uint32_t k = 0; k < e->workers && s == CSN_OK; k++) {
         s = add_worker(p, store, ROLE_APPLY, &e->apply[k], err);
@@ -234,8 +240,8 @@ static csn_status fill_routes(struct plan *p, uint32_t *ret, csn_error *err) {
         if (to == c->brokers) {
             return no_such(c->route[i].name, c->route[i].to, err);
         }
-        p->engine_route[i] =
-            (struct engine_route){.name = c->route[i].name, .match = c->route[i].match, .broker = to};
+        p->engine_route[i] = (struct engine_route){
+            .name = c->route[i].name, .match = c->route[i].match, .broker = to};
     }
     *ret = c->routes;
     return CSN_OK;

@@ -1,9 +1,10 @@
-/* plan.h: from a configuration to everything that the engine is made of: drivers, handlers, one worker per connection, and the
- * tables of engine_setup that point to their ports. A plan owns all of it.
+/* plan.h: from a configuration to everything that the engine is made of: drivers, handlers, one
+ * worker per connection, and the tables of engine_setup that point to their ports. A plan owns all
+ * of it.
  *
- *   store s      heart relay watch            1 each
- *   broker b     queue-in queue-out           1 each, in the store of b; heart and watch are those of the store
- *   subscription apply                        `apply` of its store, each */
+ *   store s      heart relay watch     1 each
+ *   broker b     queue-in queue-out    1 each, in the store of b, whose heart and watch serve b, too
+ *   subscription apply                 as many as `apply` of its store says */
 #ifndef CSN_HOST_PLAN_H
 #define CSN_HOST_PLAN_H
 
@@ -18,10 +19,10 @@ enum {
 struct plan_store {
     const struct config_store *config;
     const struct store_driver *driver;
-    bool met;                      /* a connection was opened once */
-    bool down;                     /* said to be down */
-    uint32_t downs;                /* workers that are down */
-    uint32_t role[ROLE_NR];        /* connections by role */
+    bool met;               /* a connection was opened once */
+    bool down;              /* said to be down */
+    uint32_t downs;         /* workers that are down */
+    uint32_t role[ROLE_NR]; /* connections by role */
 };
 
 struct plan_worker {
@@ -34,7 +35,7 @@ struct plan_worker {
 
 struct plan {
     const struct config *config;
-    int ready_fd;                  /* eventfd of all workers */
+    int ready_fd; /* eventfd of all workers */
     struct plan_store store[STORES_MAX];
     struct plan_worker worker[PLAN_WORKERS_MAX];
     uint32_t workers;
@@ -47,14 +48,18 @@ struct plan {
     struct engine_route engine_route[ROUTES_MAX];
 };
 
-/* The drivers of all stores and the handlers of all subscriptions; no connection, no thread. report gets the mistakes of a handler
- * file in full. */
-csn_status plan_new(const struct config *c, struct text *report, struct plan **ret, csn_error *err) MUST_USE;
-/* Looks at store i as its driver would, after the schema was applied where `migrate` says so. CSN_AGAIN: it may come later. */
+/* The drivers of all stores and the handlers of all subscriptions; no connection, no thread. report
+ * gets the mistakes of a handler file in full. */
+csn_status plan_new(const struct config *c, struct text *report, struct plan **ret,
+                    csn_error *err) MUST_USE;
+/* Looks at store i as its driver would, after the schema was applied where `migrate` says so.
+ * CSN_AGAIN: it may come later. */
 csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) MUST_USE;
-/* Starts all workers and fills setup; its pointers go into the plan. seed and label are the caller's. */
+/* Starts all workers and fills setup; its pointers go into the plan. seed and label are the
+ * caller's. */
 csn_status plan_start(struct plan *p, struct engine_setup *setup, csn_error *err) MUST_USE;
-/* Stops all workers. False: one did not end within longest; the plan must be left alone then. All ops are reaped after true. */
+/* Stops all workers. False: one did not end within longest; the plan must be left alone then. All
+ * ops are reaped after true. */
 bool plan_stop(struct plan *p, csn_usec longest) MUST_USE;
 void plan_free(struct plan *p); /* after plan_stop; NULL is fine */
 

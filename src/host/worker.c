@@ -1,13 +1,15 @@
 /* worker.c: see worker.h for the drawing.
  *
- * Groups wait in a ring of their first ops; the ops of a group are linked by op->next, and so are those that are done. One lock
- * covers both, the state and the connection's address: it is held for a few instructions, never while the driver works.
+ * Groups wait in a ring of their first ops; the ops of a group are linked by op->next, and so are
+ * those that are done. One lock covers both, the state and the connection's address: it is held for
+ * a few instructions, never while the driver works.
  *
- * A connection that is down rests between two openings, 50 ms at first, 2 s at last. Meanwhile an op is not kept for the whole
- * rest: it waits 50 ms at most, so that the machine that submitted it neither spins nor loses sight of it, and is answered with
- * the reason.
+ * A connection that is down rests between two openings, 50 ms at first, 2 s at last. Meanwhile an
+ * op is not kept for the whole rest: it waits 50 ms at most, so that the machine that submitted it
+ * neither spins nor loses sight of it, and is answered with the reason.
  *
- * Tried and dropped: to answer at once while resting. A machine that submits again at once then spins. */
+ * Tried and dropped: to answer at once while resting. A machine that submits again at once then
+ * spins. */
 #include "host/worker.h"
 #include "base/failpoint.h"
 #include "host/clock.h"
@@ -41,7 +43,8 @@ struct worker {
     bool stopping, ended;
     enum worker_state state;
     csn_error why;
-    void *conn; /* written by the worker's thread under the lock; read by it without, by others with it */
+    void *conn; /* written by the worker's thread under the lock; read by it without, by others with
+                   it */
     /* the worker's thread only */
     csn_error last;
     csn_usec reopen_at, pause;
@@ -119,7 +122,8 @@ static void flush(struct port *p) {
     } else {
         csn_error why;
         error_set(&why, CSN_AGAIN, ERR_STORE_UNREACHABLE, "%s",
-                  w->stopping ? "the connection is closed" : "too many operations wait for this connection");
+                  w->stopping ? "the connection is closed"
+                              : "too many operations wait for this connection");
         answer_again(group, &why);
         list_join(&w->done, group);
     }
@@ -131,8 +135,8 @@ static void flush(struct port *p) {
     }
 }
 
-/* The failpoints of the dispatcher and the consumer themselves are hit here, on the loop's thread: a pause then stops every
- * decision of the process, as a stop of the process would. */
+/* The failpoints of the dispatcher and the consumer themselves are hit here, on the loop's thread:
+ * a pause then stops every decision of the process, as a stop of the process would. */
 static void hit_failpoint(const struct op *op) {
     bool rows = op->result.status == CSN_OK && op->batch && op->batch->n > 0;
     if (op->kind == OP_CLAIM && op->claim.table == TABLE_OUTBOX && rows) {
@@ -234,7 +238,8 @@ static struct timespec timespec_of(csn_usec t) {
 
 static csn_usec steady_now(void) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now); /* the clock of the condition, which cannot be CLOCK_BOOTTIME */
+    clock_gettime(CLOCK_MONOTONIC,
+                  &now); /* the clock of the condition, which cannot be CLOCK_BOOTTIME */
     return (csn_usec)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
@@ -285,7 +290,8 @@ static const csn_error *broke(const struct op *group) {
     for (; group; group = group->next) {
         const csn_error *r = &group->result;
         bool gone = r->code == ERR_STORE_OPEN || r->code == ERR_STORE_UNREACHABLE;
-        if (r->status == CSN_FATAL || (gone && (r->status == CSN_AGAIN || r->status == CSN_UNKNOWN))) {
+        if (r->status == CSN_FATAL ||
+            (gone && (r->status == CSN_AGAIN || r->status == CSN_UNKNOWN))) {
             return r;
         }
     }
@@ -348,7 +354,8 @@ static bool make_condition(pthread_cond_t *c) {
     if (pthread_condattr_init(&a) != 0) {
         return false;
     }
-    bool good = pthread_condattr_setclock(&a, CLOCK_MONOTONIC) == 0 && pthread_cond_init(c, &a) == 0;
+    bool good =
+        pthread_condattr_setclock(&a, CLOCK_MONOTONIC) == 0 && pthread_cond_init(c, &a) == 0;
     pthread_condattr_destroy(&a);
     return good;
 }

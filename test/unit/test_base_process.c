@@ -40,7 +40,8 @@ static void errors_come_at_the_hit_that_was_asked_for(void **state) {
     (void)state;
     assert_int_equal(failpoint_hits(FAIL_STORE_SETTLE), 0);
     assert_int_equal(
-        failpoint_arm("store.settle=error@2,settle.committed=unknown,store.settle=error@4", NULL), CSN_OK);
+        failpoint_arm("store.settle=error@2,settle.committed=unknown,store.settle=error@4", NULL),
+        CSN_OK);
     static const csn_status expected[] = {CSN_OK, CSN_AGAIN, CSN_OK, CSN_AGAIN, CSN_OK};
     for (size_t i = 0; i < ARRAY_LEN(expected); i++) {
         assert_int_equal(failpoint_hit(FAIL_STORE_SETTLE), expected[i]);
@@ -51,10 +52,21 @@ static void errors_come_at_the_hit_that_was_asked_for(void **state) {
 static void a_wrong_spec_arms_nothing(void **state) {
     (void)state;
     static const char *const wrong[] = {
-        "store.claim",          "store.claim=",         "nowhere=crash",          "store.claim=burn",
-        "store.claim=unknown",  "relay.claimed=error",  "store.claim=crash@0",    "store.claim=crash@99999999999",
-        "store.claim=pause",    "store.claim=pause:",   "store.claim=pause:/tmp", "store.claim=error:x",
-        "store.claim=crash@",   "=crash",               "store.claim=error@2,x=y",
+        "store.claim",
+        "store.claim=",
+        "nowhere=crash",
+        "store.claim=burn",
+        "store.claim=unknown",
+        "relay.claimed=error",
+        "store.claim=crash@0",
+        "store.claim=crash@99999999999",
+        "store.claim=pause",
+        "store.claim=pause:",
+        "store.claim=pause:/tmp",
+        "store.claim=error:x",
+        "store.claim=crash@",
+        "=crash",
+        "store.claim=error@2,x=y",
     };
     assert_int_equal(failpoint_arm("", NULL), CSN_OK);
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
@@ -156,7 +168,8 @@ static void hits_of_several_threads_all_count(void **state) {
 }
 
 /* One line through a pipe; returns its length. */
-static size_t logged(enum log_format format, const struct log_field *fields, char *line, size_t size) {
+static size_t logged(enum log_format format, const struct log_field *fields, char *line,
+                     size_t size) {
     int fds[2];
     assert_int_equal(pipe(fds), 0);
     log_setup(fds[1], format, LOG_INFO);
@@ -175,18 +188,26 @@ static size_t logged(enum log_format format, const struct log_field *fields, cha
 static void lines_are_text_or_json(void **state) {
     (void)state;
     char line[5000];
-    const struct log_field fields[] = {LSTR("store", "orders"), LSTR("why", "a \"b\"\n"), LINT("rows", -1),
-                                       LUSEC("after", 1500),    LBYTES("id", ((csn_bytes){"\xff", 1})),
-                                       LSTR("zh", "认领"),      LSTR("none", NULL), LEND};
+    const struct log_field fields[] = {LSTR("store", "orders"),
+                                       LSTR("why", "a \"b\"\n"),
+                                       LINT("rows", -1),
+                                       LUSEC("after", 1500),
+                                       LBYTES("id", ((csn_bytes){"\xff", 1})),
+                                       LSTR("zh", "认领"),
+                                       LSTR("none", NULL),
+                                       LEND};
     logged(LOG_TEXT, fields, line, sizeof line);
     assert_int_equal(line[10], 'T');
-    assert_string_equal(line + 24, " warn  relay.stale store=orders why=\"a \\\"b\\\"\\n\" rows=-1 after=1.500ms "
-                                   "id=\"0xff\" zh=认领 none=\"\"\n");
+    assert_string_equal(
+        line + 24, " warn  relay.stale store=orders why=\"a \\\"b\\\"\\n\" rows=-1 after=1.500ms "
+                   "id=\"0xff\" zh=认领 none=\"\"\n");
     logged(LOG_JSON, fields, line, sizeof line);
     assert_memory_equal(line, "{\"at\":\"2", 8);
-    assert_string_equal(strstr(line, ",\"level\""),
-                        ",\"level\":\"warn\",\"event\":\"relay.stale\",\"store\":\"orders\",\"why\":\"a \\\"b\\\"\\n\","
-                        "\"rows\":-1,\"after_ms\":1.500,\"id\":\"0xff\",\"zh\":\"认领\",\"none\":\"\"}\n");
+    assert_string_equal(
+        strstr(line, ",\"level\""),
+        ",\"level\":\"warn\",\"event\":\"relay.stale\",\"store\":\"orders\",\"why\":\"a "
+        "\\\"b\\\"\\n\","
+        "\"rows\":-1,\"after_ms\":1.500,\"id\":\"0xff\",\"zh\":\"认领\",\"none\":\"\"}\n");
 }
 
 static void a_long_line_is_cut_at_a_field(void **state) {
@@ -194,7 +215,8 @@ static void a_long_line_is_cut_at_a_field(void **state) {
     static char longer[6000];
     memset(longer, 'y', sizeof longer - 1);
     char line[8000];
-    const struct log_field fields[] = {LINT("kept", 1), LSTR("long", longer), LINT("lost", 2), LEND};
+    const struct log_field fields[] = {LINT("kept", 1), LSTR("long", longer), LINT("lost", 2),
+                                       LEND};
     size_t n = logged(LOG_JSON, fields, line, sizeof line);
     assert_true(n < 4096);
     assert_non_null(strstr(line, "\"kept\":1,\"cut\":true}\n"));

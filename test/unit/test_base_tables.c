@@ -96,8 +96,9 @@ static void errors_are_filled_and_prefixed(void **state) {
     assert_string_equal(status_name(99), "?");
 }
 
-/* "%-5s: %lu" becomes "s lu": what printf takes from its arguments, in order. Stars take one, too. A percent sign that starts no
- * conversion is a '!': such a row is plain text, never a format, and must have no conversion. */
+/* "%-5s: %lu" becomes "s lu": what printf takes from its arguments, in order. Stars take one, too.
+ * A percent sign that starts no conversion is a '!': such a row is plain text, never a format, and
+ * must have no conversion. */
 static void conversions(const char *format, char *ret, size_t size) {
     struct text t;
     text_init(&t, ret, size);

@@ -1,5 +1,5 @@
-/* test_worker.c: a worker over a driver made for the purpose: groups, wakes, reopening, bounds, and that no op is lost. Meant to
- * be run under the thread sanitizer, too. */
+/* test_worker.c: a worker over a driver made for the purpose: groups, wakes, reopening, bounds, and
+ * that no op is lost. Meant to be run under the thread sanitizer, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,16 +20,16 @@
 
 enum { GROUPS_SEEN = 64, PATIENCE = 20000000 };
 
-/* What the driver does, told by the test through the URL: a pointer as text would be ugly, so one test runs at a time and the
- * driver's state stands here. */
+/* What the driver does, told by the test through the URL: a pointer as text would be ugly, so one
+ * test runs at a time and the driver's state stands here. */
 static struct {
     _Atomic int opens, closes, runs, wakes, open_now;
-    _Atomic int refuse_opens;      /* so many opens fail */
-    _Atomic csn_status fail_next;  /* the next run gives this to all of its group, once */
+    _Atomic int refuse_opens;     /* so many opens fail */
+    _Atomic csn_status fail_next; /* the next run gives this to all of its group, once */
     _Atomic int32_t fail_code;
-    _Atomic bool hang;             /* run does not return while this is set */
+    _Atomic bool hang; /* run does not return while this is set */
     _Atomic bool in_run;
-    uint32_t group[GROUPS_SEEN];   /* sizes, in order; read after the ops were reaped */
+    uint32_t group[GROUPS_SEEN]; /* sizes, in order; read after the ops were reaped */
     int wake_fd;
 } fake;
 
@@ -97,8 +97,11 @@ static void bench_start(struct bench *b, uint32_t limit) {
     fake.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     b->ready_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     assert_true(fake.wake_fd >= 0 && b->ready_fd >= 0);
-    const struct worker_setup setup = {
-        .driver = &fake_driver, .url = "fake:x", .role = ROLE_RELAY, .limit = limit, .ready_fd = b->ready_fd};
+    const struct worker_setup setup = {.driver = &fake_driver,
+                                       .url = "fake:x",
+                                       .role = ROLE_RELAY,
+                                       .limit = limit,
+                                       .ready_fd = b->ready_fd};
     assert_int_equal(worker_start(&setup, &b->w, NULL), CSN_OK);
     b->port = worker_port(b->w);
 }
@@ -376,15 +379,20 @@ static void failpoints_of_the_process_are_hit_when_it_learns(void **state) {
         csn_status status;
         int claimed, confirmed, received;
     } row[] = {
-        {OP_CLAIM, TABLE_OUTBOX, true, CSN_OK, 1, 0, 0},    {OP_CLAIM, TABLE_OUTBOX, false, CSN_OK, 0, 0, 0},
-        {OP_CLAIM, TABLE_OUTBOX, true, CSN_AGAIN, 0, 0, 0}, {OP_CLAIM, TABLE_WORK, true, CSN_OK, 0, 0, 1},
-        {OP_RECEIVE, 0, true, CSN_OK, 0, 0, 1},             {OP_RECEIVE, 0, false, CSN_OK, 0, 0, 0},
-        {OP_PUBLISH, 0, true, CSN_OK, 0, 1, 0},             {OP_PUBLISH, 0, true, CSN_UNKNOWN, 0, 0, 0},
+        {OP_CLAIM, TABLE_OUTBOX, true, CSN_OK, 1, 0, 0},
+        {OP_CLAIM, TABLE_OUTBOX, false, CSN_OK, 0, 0, 0},
+        {OP_CLAIM, TABLE_OUTBOX, true, CSN_AGAIN, 0, 0, 0},
+        {OP_CLAIM, TABLE_WORK, true, CSN_OK, 0, 0, 1},
+        {OP_RECEIVE, 0, true, CSN_OK, 0, 0, 1},
+        {OP_RECEIVE, 0, false, CSN_OK, 0, 0, 0},
+        {OP_PUBLISH, 0, true, CSN_OK, 0, 1, 0},
+        {OP_PUBLISH, 0, true, CSN_UNKNOWN, 0, 0, 0},
         {OP_SETTLE, 0, true, CSN_OK, 0, 0, 0},
     };
     bench_start(&b, 0);
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        uint64_t claimed = failpoint_hits(FAIL_RELAY_CLAIMED), confirmed = failpoint_hits(FAIL_RELAY_CONFIRMED);
+        uint64_t claimed = failpoint_hits(FAIL_RELAY_CLAIMED),
+                 confirmed = failpoint_hits(FAIL_RELAY_CONFIRMED);
         uint64_t received = failpoint_hits(FAIL_INBOX_RECEIVED);
         struct op op;
         memset(&op, 0, sizeof op);
@@ -404,7 +412,8 @@ static void failpoints_of_the_process_are_hit_when_it_learns(void **state) {
     bench_end(&b);
 }
 
-/* Thousands of ops in groups of changing size, with a connection that breaks now and then, while another thread wakes. */
+/* Thousands of ops in groups of changing size, with a connection that breaks now and then, while
+ * another thread wakes. */
 static void *wake_often(void *arg) {
     struct worker *w = arg;
     for (int i = 0; i < 2000; i++) {
