@@ -72,8 +72,8 @@ FNR == 1 {
         say("client", "sqlite3.h belongs to the SQLite driver")
     if (header == "yaml.h" && FILENAME !~ /^(src\/cli\/yaml\.c|test\/)/)
         say("client", "yaml.h belongs to src/cli/yaml.c")
-    if (header == "jansson.h" && FILENAME !~ /^(src\/store\/run\.c|src\/cli\/|lab\/|test\/)/)
-        say("client", "jansson.h belongs to src/store/run.c and the command line")
+    if (header == "jansson.h" && FILENAME !~ /^(src\/store\/(run|sqlite_apply)\.c|src\/cli\/|lab\/|test\/)/)
+        say("client", "jansson.h belongs to the handlers and the command line")
 }
 
 {
@@ -87,7 +87,7 @@ FNR == 1 {
     }
     if (code ~ /typedef[ ]+(struct|union)/ && FILENAME !~ /^include\//)
         say("typedef", "typedef of a struct")
-    if (code ~ /^\{/) function_line = FNR
+    if (code ~ /^\{/ || code ~ /^[a-z].*\)[ ]*\{$/) function_line = FNR
     if (code ~ /^\}/ && function_line) {
         if (FNR - function_line > 70) say("long", "a function of " FNR - function_line " lines")
         function_line = 0
