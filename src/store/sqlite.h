@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include <sqlite3.h>
 
-enum { SQLITE_STATEMENTS_MAX = 96 };
+enum { SQLITE_STATEMENTS_MAX = 128 /* a power of two: the cache is a hash table, never more than three quarters full */ };
 
 struct sqlite_conn {
     sqlite3 *db;
@@ -17,6 +17,11 @@ struct sqlite_conn {
     csn_usec deadline;  /* monotonic: the busy handler gives up then */
     int wake_fd;        /* eventfd: wake() */
     uint64_t chance;    /* for the busy handler's sleep */
+    bool broken;        /* an I/O error: this connection answers CSN_FATAL from now on */
+    void *apply;        /* of sqlite_apply.c; given to apply_free at close */
+    void (*apply_free)(void *apply);
+    sqlite3_stmt *part[LANE_MAX]; /* RECEIVE: one cursor for each partition, prepared when first needed */
+    uint32_t cached;
     struct { const char *sql; sqlite3_stmt *stmt; } cache[SQLITE_STATEMENTS_MAX]; /* keyed by the address of the literal */
 };
 
@@ -50,6 +55,14 @@ csn_status sqlite_ack(struct sqlite_conn *c, struct op *op);
 /* Checks the lanes of a claim, receive or recovery: returns those of the set that are mine with these epochs and a live lease. */
 uint64_t sqlite_fence(struct sqlite_conn *c, const char *name, uint64_t lanes, const uint64_t *epoch, const char *boot,
                       csn_status *status, csn_error *err);
+
+/* True when the op would find nothing to do: the group is then answered without the write lock. Fills the outputs of such an op.
+ * Runs inside a read transaction. CLAIM, RECOVER and RECEIVE have one. */
+csn_status sqlite_claim_idle(struct sqlite_conn *c, struct op *op, bool *ret);
+csn_status sqlite_recover_idle(struct sqlite_conn *c, struct op *op, bool *ret);
+csn_status sqlite_receive_idle(struct sqlite_conn *c, struct op *op, bool *ret);
+
+csn_usec sqlite_steady(void); /* the clock of op->deadline */
 
 extern const struct store_driver sqlite_driver;
 
