@@ -1,5 +1,4 @@
-/* suite.c: the short words of suite.h and the program's main: `contract-<world> [-t PATTERN] [FILE…]`, where FILE is claim,
- * settle, … and PATTERN is a cmocka filter of test names. */
+/* suite.c: the short words of suite.h. */
 #include "test/contract/suite.h"
 
 #include <stdio.h>
@@ -27,6 +26,9 @@ static void *kept_add(struct suite *s, enum kept_kind kind, void *what)
 static void kept_free(struct suite *s, struct kept *k)
 {
     if (k->kind == KEPT_PORT) {
+        for (size_t i = 0; i < ROLE_NR; i++)
+            if (s->port[i] == k->what)
+                s->port[i] = NULL;
         s->w->close(s->w, k->what);
     } else {
         if (k->kind == KEPT_BATCH) {
@@ -74,11 +76,7 @@ int suite_teardown(void **state)
 {
     struct suite *s = *state;
 
-    while (s->kept) {
-        struct kept *k = s->kept;
-        s->kept = k->next;
-        kept_free(s, k);
-    }
+    release(s, NULL);
     contract_world_free(s->w);
     free(s);
     return 0;
@@ -88,6 +86,15 @@ void need(struct suite *s, uint32_t can)
 {
     if ((s->w->can & can) != can)
         skip();
+}
+
+void release(struct suite *s, struct kept *mark)
+{
+    while (s->kept != mark) {
+        struct kept *k = s->kept;
+        s->kept = k->next;
+        kept_free(s, k);
+    }
 }
 
 void *keep(struct suite *s, size_t size)
@@ -656,50 +663,4 @@ struct attempt_row last_attempt(struct suite *s, const char *id, uint32_t n)
 struct attempt_row only_attempt(struct suite *s, const char *id)
 {
     return last_attempt(s, id, 1);
-}
-
-/* ---- the program ---- */
-
-static const struct {
-    const char *name;
-    const struct CMUnitTest *test;
-} files[] = {
-    { "claim", suite_claim }, { "settle", suite_settle }, { "lease", suite_lease }, { "broker", suite_broker },
-    { "apply", suite_apply }, { "park", suite_park },     { "group", suite_group },
-};
-
-static bool wanted(const char *name, int argc, char **argv, int from)
-{
-    for (int i = from; i < argc; i++)
-        if (strcmp(argv[i], name) == 0)
-            return true;
-    return from >= argc;
-}
-
-static int run_file(size_t i)
-{
-    size_t n = 0;
-    char title[64];
-
-    while (files[i].test[n].name)
-        n++;
-    snprintf(title, sizeof(title), "contract %s %s", contract_world_name, files[i].name);
-    return _cmocka_run_group_tests(title, files[i].test, n, NULL, NULL);
-}
-
-int main(int argc, char **argv)
-{
-    int from = 1, failed = 0, ran = 0;
-
-    if (argc > 2 && strcmp(argv[1], "-t") == 0) {
-        cmocka_set_test_filter(argv[2]);
-        from = 3;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        if (wanted(files[i].name, argc, argv, from)) {
-            failed += run_file(i);
-            ran++;
-        }
-    }
-    return failed != 0 || ran == 0;
 }

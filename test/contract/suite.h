@@ -29,6 +29,7 @@ struct suite {
     uint64_t epoch[LANE_MAX];      /* of A's lanes of the outbox */
     uint64_t part_epoch[LANE_MAX]; /* of A's partitions, once hold_parts was called */
     uint32_t tokens;
+    struct op *kept_claim;         /* a test's own, between its steps */
     struct kept *kept;
 };
 
@@ -43,6 +44,7 @@ int suite_teardown(void **state);
 
 void need(struct suite *s, uint32_t can); /* skips the test in a world without these bits */
 void *keep(struct suite *s, size_t size); /* zeroed */
+void release(struct suite *s, struct kept *mark); /* gives back what was handed out since s->kept was mark */
 
 /* Instants of the store: equal within the world's tolerance. */
 void near(struct suite *s, csn_usec actual, csn_usec expected);

@@ -2,6 +2,7 @@
  * inside flush(), rows read through db.h. A step of the clock moves every instant in the tables the other way. A connection is
  * cut by running its group in a child process that dies by SIGKILL at a failpoint; no connection is open across the fork. */
 #include "test/contract/suite.h"
+#include "test/contract/world_sqlite.h"
 
 #include "base/failpoint.h"
 #include "store/sqlite.h"
@@ -41,6 +42,11 @@ struct sqlite_world {
 static struct sqlite_world *of(struct world *w)
 {
     return (struct sqlite_world *)w;
+}
+
+const char *world_sqlite_url(struct world *w)
+{
+    return of(w)->url;
 }
 
 static void must(csn_status status, const csn_error *err)
