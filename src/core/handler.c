@@ -738,13 +738,17 @@ static void walk_paths(struct parse *p) {
     uint32_t n = p->h->steps;
     for (uint32_t i = 0; i < n; i++) {
         const struct step *s = &p->h->step[i];
-        if (!reached[i] && !p->astray)
+        if (!reached[i] && !p->astray) {
             message_add(mistake(p, p->step_at[i]), MSG_HANDLER_UNREACHED);
+            reached[i] = true; /* said once for all that follow it */
+        }
         if (s->otherwise >= 0)
             reached[s->otherwise] = true;
         if (s->kind != STEP_VERDICT && (reached[i] || p->astray))
             reached[i + 1] = true;
     }
+    if (n == 0 && p->mistakes)
+        return; /* whatever is wrong with it, it is no handler */
     if (n == 0 || p->h->step[n - 1].kind != STEP_VERDICT)
         message_add(mistake(p, n ? p->step_at[n - 1] : 0), MSG_HANDLER_NO_VERDICT);
 }

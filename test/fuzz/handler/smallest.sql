@@ -1,0 +1,2 @@
+-- handler one
+-- verdict done
