@@ -262,13 +262,13 @@ static void read_set(struct load *l, const char *set)
 /* ---- checks ---- */
 
 /* One mistake per place: a wrong value is not missing as well. */
-static void on_found(void *arg, const char *path, int32_t code, const char *text)
+static void on_found(void *arg, const char *path, int32_t code, const char *text, const char *way)
 {
     struct load *l = arg;
     for (uint32_t i = 0; i < l->mistakes; i++)
         if (strcmp(l->mistake[i].path, path) == 0)
             return;
-    load_mistake(l, path, code, text, NULL);
+    load_mistake(l, path, code, text, way);
 }
 
 static void check_urls(struct load *l)
@@ -282,7 +282,7 @@ static void check_urls(struct load *l)
         text_init(&t, path, sizeof(path));
         text_add(&t, "stores.%s.url", s->name);
         if (s->url[0] != '\0' && store_driver_for(s->url, &err) == NULL)
-            on_found(l, path, err.code != 0 ? err.code : ERR_STORE_URL, err.text);
+            on_found(l, path, err.code != 0 ? err.code : ERR_STORE_URL, err.text, "");
     }
 }
 
@@ -514,6 +514,21 @@ static void place_text(const struct load *l, const struct mistake *m, struct tex
         text_add(t, "%s:%u:%u", l->shown, m->at.line, m->at.column);
 }
 
+/* What to do: the mistake's own words, for a value the key's page, else those of the code. */
+static const char *way_of(const struct mistake *m, const struct error_row *row, char *ret, size_t size)
+{
+    char way[400];
+    struct text t;
+    const struct config_key *k = config_key_find(m->path);
+    if (m->way[0] != '\0')
+        return out_safe_text(m->way, ret, size);
+    if (k == NULL || (m->code != ERR_CONFIG_VALUE && m->code != ERR_CONFIG_MISSING))
+        return row != NULL ? row->help[message_language_now() == LANG_ZH] : "";
+    text_init(&t, way, sizeof(way));
+    message_add(&t, MSG_LOAD_SEE, m->path);
+    return out_safe_text(way, ret, size);
+}
+
 static void print_mistake(const struct load *l, const struct mistake *m, FILE *to)
 {
     char text[800], way[800], place[800], safe[1600];
@@ -527,9 +542,8 @@ static void print_mistake(const struct load *l, const struct mistake *m, FILE *t
     (void)fprintf(to, "  %s %s\n", message(MSG_OUT_WHERE), out_safe_text(place, safe, sizeof(safe)));
     if (m->source[0] == '\0' && m->at.line > 0)
         print_caret(l, m, to);
-    const char *help = row != NULL ? row->help[language] : "";
-    (void)fprintf(to, "  %s %s      %s consign explain CSN-%04d\n", message(MSG_OUT_TRY),
-                  m->way[0] != '\0' ? out_safe_text(m->way, way, sizeof(way)) : help, message(MSG_OUT_MORE), m->code);
+    (void)fprintf(to, "  %s %s      %s consign explain CSN-%04d\n", message(MSG_OUT_TRY), way_of(m, row, way, sizeof(way)),
+                  message(MSG_OUT_MORE), m->code);
 }
 
 static json_t *mistake_json(const struct load *l, const struct mistake *m)

@@ -54,6 +54,24 @@ static enum message_id left_out(yaml_token_type_t type)
     }
 }
 
+/* Where the scan stands between documents. */
+struct documents {
+    bool content, ended, told;
+};
+
+/* True at the first token of a second document. */
+static bool second_document(struct documents *d, yaml_token_type_t type)
+{
+    bool start = type == YAML_DOCUMENT_START_TOKEN, end = type == YAML_DOCUMENT_END_TOKEN;
+    bool frame = type == YAML_STREAM_START_TOKEN || type == YAML_STREAM_END_TOKEN || end
+        || type == YAML_VERSION_DIRECTIVE_TOKEN || type == YAML_TAG_DIRECTIVE_TOKEN;
+    bool second = !d->told && ((start && d->content) || (!frame && d->ended));
+    d->content |= !frame;
+    d->ended |= end && d->content;
+    d->told |= second;
+    return second;
+}
+
 static bool open_parser(yaml_parser_t *p, csn_bytes text)
 {
     if (!yaml_parser_initialize(p))
@@ -69,14 +87,13 @@ static bool scan_tokens(struct walk *w, csn_bytes text)
     yaml_parser_t p;
     yaml_token_t token;
     bool good = true, end = false;
-    int documents = 0;
+    struct documents documents = {false, false, false};
     if (!open_parser(&p, text))
         return false;
     while (!end && (good = yaml_parser_scan(&p, &token) != 0)) {
         enum message_id id = left_out(token.type);
-        documents += token.type == YAML_DOCUMENT_START_TOKEN;
         w->aliases |= token.type == YAML_ALIAS_TOKEN;
-        if (token.type == YAML_DOCUMENT_START_TOKEN && documents > 1)
+        if (second_document(&documents, token.type))
             id = MSG_YAML_DOCUMENTS;
         if (id != MSG_NR)
             tell(w, ERR_CONFIG_SYNTAX, "", place_of(token.start_mark, token.end_mark), message(id), "");

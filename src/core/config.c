@@ -282,8 +282,8 @@ bool config_parse_size(const char *s, int64_t *ret)
 static void unit_text(int64_t n, const struct unit *unit, size_t units, struct text *t)
 {
     size_t i = 0;
-    while (i + 1 < units && (n == 0 || n % unit[i].size != 0))
-        i++;
+    while (i + 1 < units && (n == 0 || n % unit[i].size != 0 || (unit[i].size == DAY && n < 2 * DAY)))
+        i++; /* a single day is 24h */
     if (n == 0)
         text_add(t, "0");
     else
@@ -560,7 +560,7 @@ struct checking {
 static void tell(struct checking *w, const char *path, int32_t code, const struct text *t)
 {
     w->mistakes++;
-    w->found(w->arg, path, code, t->data);
+    w->found(w->arg, path, code, t->data, "");
 }
 
 /* "stores.*.url" with the name in the star's place. */
@@ -577,8 +577,8 @@ static void path_of(const struct config_key *k, const char *name, char *ret, siz
 
 static void check_name(struct checking *w, const struct config_key *k, const char *path, const char *name)
 {
-    char line[200];
-    struct text t;
+    char line[200], way[120];
+    struct text t, y;
     enum config_section s = section_of(k->choices);
     if (name[0] == '\0' || thing_find(w->c, s, bytes_of(name)) != NULL)
         return;
@@ -588,9 +588,11 @@ static void check_name(struct checking *w, const struct config_key *k, const cha
         guess_offer(&g, thing_at(w->c, s, i));
     text_init(&t, line, sizeof(line));
     message_add(&t, MSG_CONFIG_NO_SUCH, message(sections[s].singular), name);
+    text_init(&y, way, sizeof(way));
     if (g.best != NULL)
-        message_add(&t, MSG_CONFIG_MEANT, g.best);
-    tell(w, path, ERR_CONFIG_REFERENCE, &t);
+        message_add(&y, MSG_YAML_MEANT, g.best);
+    w->mistakes++;
+    w->found(w->arg, path, ERR_CONFIG_REFERENCE, line, way);
 }
 
 /* One key of one thing: required ones are there, names are known. */

@@ -133,8 +133,8 @@ bool config_get(const struct config *c, const char *path, char *ret, size_t size
 bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, char *ret, size_t size);
 
 /* The checks between values: names that are used exist, times fit together, what is required is there. Calls found once per mistake
- * with the path that it is about; fills what follows from several keys. Returns the number of mistakes. */
-typedef void config_found(void *arg, const char *path, int32_t code, const char *text);
+ * with the path that it is about and what to do, or ""; fills what follows from several keys. Returns the number of mistakes. */
+typedef void config_found(void *arg, const char *path, int32_t code, const char *text, const char *way);
 uint32_t config_check(struct config *c, config_found *found, void *arg);
 
 bool config_parse_duration(const char *s, csn_usec *ret);

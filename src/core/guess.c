@@ -47,7 +47,7 @@ void guess_offer(struct guess *g, const char *word)
     uint32_t enough = (uint32_t)(word_size(word) / 3);
     if (enough < 1)
         enough = 1;
-    if (distance > enough || (g->best != NULL && distance >= g->distance))
+    if (distance > enough || distance >= word_size(word) || (g->best != NULL && distance >= g->distance))
         return;
     g->best = word;
     g->distance = distance;
