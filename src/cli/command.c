@@ -6,12 +6,19 @@
 #include "cli/command.h"
 #include "base/message.h"
 #include "cli/config_cmd.h"
+#include "cli/dead.h"
+#include "cli/event.h"
+#include "cli/event_change.h"
 #include "cli/explain.h"
 #include "cli/help.h"
 #include "cli/init.h"
+#include "cli/lanes.h"
 #include "cli/load.h"
+#include "cli/reconcile.h"
 #include "cli/schema_cmd.h"
 #include "cli/serve.h"
+#include "cli/status.h"
+#include "cli/trace.h"
 #include "core/guess.h"
 #include <pwd.h>
 #include <stdlib.h>
@@ -49,6 +56,42 @@ static const struct flag config_explain_flags[] = {
     NO_FLAG,
 };
 
+#define STORE_FLAG {"store", FLAG_TEXT, "NAME", 0, 0, {"only this store", "只看该存储"}}
+#define LIMIT_FLAG {"limit", FLAG_INT, "N", 1, 10000, {"at most so many (50)", "最多多少条（50）"}}
+
+static const struct flag store_flags[] = {STORE_FLAG, NO_FLAG};
+
+static const struct flag event_list_flags[] = {
+    {"status", FLAG_TEXT, "S", 0, 0, {"pending, sending, sent, unknown, waiting, failed, held, cancelled or strange",
+     "pending、sending、sent、unknown、waiting、failed、held、cancelled 或 strange"}},
+    LIMIT_FLAG, STORE_FLAG, NO_FLAG,
+};
+
+static const struct flag event_find_flags[] = {
+    {"window", FLAG_INT, "N", 1, 10000000, {"newest rows to search by trace and correlation id (20000)",
+     "按跟踪号和关联号查找最新的多少行（20000）"}},
+    LIMIT_FLAG, NO_FLAG,
+};
+
+static const struct flag show_flags[] = {
+    {"payload", FLAG_SWITCH, NULL, 0, 0, {"show the payload; that it was shown is kept in the audit chain",
+     "显示载荷；查看会记入审计链"}},
+    STORE_FLAG, NO_FLAG,
+};
+
+static const struct flag dead_list_flags[] = {
+    {"consumer", FLAG_TEXT, "NAME", 0, 0, {"of this consumer", "该消费者的"}},
+    {"cause", FLAG_TEXT, "CLASS", 0, 0, {"poison, conflict or budget", "poison、conflict 或 budget"}},
+    {"state", FLAG_TEXT, "STATE", 0, 0, {"open, unless given", "默认 open"}},
+    LIMIT_FLAG, STORE_FLAG, NO_FLAG,
+};
+
+static const struct flag reconcile_flags[] = {
+    {"grace", FLAG_DURATION, "D", 0, 365 * DAY_USEC, {"leave out what was sent later than this ago (reconcile.grace)",
+     "忽略在此时长内发送的事件（reconcile.grace）"}},
+    NO_FLAG,
+};
+
 static const struct command commands[] = {
     {"init", "", 0, 0, 0, init_flags,
      {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},
@@ -60,6 +103,51 @@ static const struct command commands[] = {
      {"Stops cleanly at SIGTERM or Ctrl-C: what is in hand is settled or given back. kill -9 loses nothing, either.",
       "收到 SIGTERM 或 Ctrl-C 时干净停止：在途工作会标记完成或归还。kill -9 也不会丢失数据。"},
      "consign serve -c shop/consign.yaml", NULL, serve_command},
+    {"status", "", 0, 0, COMMAND_CONFIG, NULL,
+     {"is anything late, stuck, or in need of a person? exit 1 when so", "有无延迟、停滞或需要人工处理；有则退出码为 1"},
+     {"Counts are exact up to 10,000, then \"≥\". Reads only.", "计数在 10,000 以内精确，超过则显示“≥”。只读。"},
+     "consign status\nconsign status -o json", "event list", status_command},
+    {"lanes", "", 0, 0, COMMAND_CONFIG, store_flags,
+     {"who owns which lanes: owner, epoch, since, lease left", "通道的持有者、纪元、起始时间和剩余租约"}, {NULL, NULL},
+     "consign lanes\nconsign lanes --store orders", "status", lanes_command},
+    {"event trace", "ID", 1, 1, COMMAND_CONFIG, NULL,
+     {"everything that is known of one event, over all stores, in order", "跨所有存储，按顺序列出一个事件的全部证据"},
+     {"Evidence that is missing is stated with its reason; nothing is changed.", "缺失的证据会写明原因；不做任何改动。"},
+     "consign event trace E-9001-1\nconsign event trace E-9001-1 -o json", "event show ID", trace_command},
+    {"event show", "ID", 1, 1, COMMAND_CONFIG, show_flags,
+     {"the row of one event, its payload masked", "显示一个事件的记录，载荷隐藏"}, {NULL, NULL},
+     "consign event show E-9001-1\nconsign event show E-9001-1 --payload --reason \"support call 42\"", "event trace ID",
+     event_show},
+    {"event find", "TEXT", 1, 1, COMMAND_CONFIG, event_find_flags,
+     {"search by event id, key, trace id, correlation id; says what was searched", "按事件标识、键、跟踪号、关联号查找，并说明查找范围"},
+     {NULL, NULL}, "consign event find O-9001", "event list", event_find},
+    {"event list", "", 0, 0, COMMAND_CONFIG, event_list_flags,
+     {"events of one status, or the newest", "列出某一状态的事件，或最新的事件"}, {NULL, NULL},
+     "consign event list --status failed --limit 20", "event trace ID", event_list},
+    {"event retry", "ID", 1, 1, COMMAND_CONFIG | COMMAND_REASON | COMMAND_DRY_RUN, store_flags,
+     {"send a failed event again, with a new budget", "重发待人工的事件，预算重新计算"}, {NULL, NULL},
+     "consign event retry E-9001-1 --reason \"binding was missing\"", "event trace ID", event_retry},
+    {"event cancel", "ID", 1, 1, COMMAND_CONFIG | COMMAND_REASON | COMMAND_DRY_RUN, store_flags,
+     {"end an event that was not sent; what waits behind it goes on", "取消未发送的事件，其后的等待事件继续"}, {NULL, NULL},
+     "consign event cancel E-9001-1 --reason \"order was a test\" --dry-run", "event trace ID", event_cancel},
+    {"event hold", "ID", 1, 1, COMMAND_CONFIG | COMMAND_REASON | COMMAND_DRY_RUN, store_flags,
+     {"keep an event, and its key, from being sent", "挂起一个事件（及其同键后续）"}, {NULL, NULL},
+     "consign event hold E-9001-1 --reason \"waiting for legal\"", "event release ID", event_hold},
+    {"event release", "ID", 1, 1, COMMAND_CONFIG | COMMAND_REASON | COMMAND_DRY_RUN, store_flags,
+     {"let a held event go on", "放行挂起的事件"}, {NULL, NULL},
+     "consign event release E-9001-1 --reason \"cleared\"", "event trace ID", event_release},
+    {"dead list", "", 0, 0, COMMAND_CONFIG, dead_list_flags,
+     {"dead letters, by consumer and cause", "按消费者和原因列出死信"}, {NULL, NULL},
+     "consign dead list --consumer stock --cause poison", "status", dead_list},
+    {"dead show", "LETTER", 1, 1, COMMAND_CONFIG, show_flags,
+     {"one dead letter, by its number or its event id; the payload masked", "按编号或事件标识显示死信，载荷隐藏"}, {NULL, NULL},
+     "consign dead show 17\nconsign dead show E-9001-1 --payload", "event trace ID", dead_show},
+    {"reconcile run", "outbox", 1, 1, COMMAND_CONFIG | COMMAND_REASON | COMMAND_DRY_RUN, reconcile_flags,
+     {"compare what was sent with what was consumed; send again what nobody has", "核对已发送与已消费，重发无人持有的事件"},
+     {"Exit 1 with differences. A store that cannot be read is \"not compared\", never \"no differences\".",
+      "有差异时退出码为 1。无法读取的存储记为“未比较”，而不是“无差异”。"},
+     "consign reconcile run outbox --dry-run\nconsign reconcile run outbox --grace 1h --reason \"broker was restored\"", "status",
+     reconcile_run},
     {"config check", "", 0, 0, 0, NULL,
      {"check the configuration and the handler files, all mistakes at once", "检查配置和处理器文件，一次列出所有错误"},
      {NULL, NULL}, "consign config check -c shop/consign.yaml", "serve", config_check_command},
