@@ -190,6 +190,7 @@ static void a_handler_may_be_a_function(void **state)
     struct handler h = { .function = refuse_all, .arg = &calls };
     struct op *op;
 
+    need(s, WORLD_FUNCTION);
     add_message(s, b, "e1", "k1", 1, "{}");
     add_message(s, b, "e2", "k2", 1, "{}");
     op = apply_op(s, "c", b);
@@ -200,6 +201,42 @@ static void a_handler_may_be_a_function(void **state)
     assert_string_equal(inbox(s, "c", "e1").state, "refused");
     assert_int_equal(op->apply.item[1].verdict, CSN_RETRY);
     expect_no_inbox(s, "c", "e2");
+}
+
+static void an_expired_item_is_late_without_running(void **state)
+{
+    struct suite *s = *state;
+    struct batch *b = one_message(s, "e1", "k", 1, SAYS_EMIT("done"));
+    struct op *op;
+
+    for (int i = 0; i < 2; i++) {
+        op = apply_op(s, "c", b);
+        op->apply.item[0].expired = true;
+        run(s, op);
+        expect_out(op, 0, i == 0 ? APPLY_VERDICT : APPLY_SEEN);
+        assert_string_equal(inbox(s, "c", "e1").state, "done");
+        assert_string_equal(inbox(s, "c", "e1").verdict, "late");
+        assert_int_equal(effects(s, "e1"), 0);
+        assert_int_equal(results(s, "e1"), 0);
+        if (i == 0) {
+            assert_int_equal(op->apply.item[0].verdict, CSN_LATE);
+            assert_int_equal(op->apply.item[0].code, 3009);
+        }
+    }
+}
+
+static void an_expired_item_that_was_done_is_seen(void **state)
+{
+    struct suite *s = *state;
+    struct op *op;
+
+    apply_one(s, "e1", SAYS("done"));
+    op = apply_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")));
+    op->apply.item[0].expired = true;
+    run(s, op);
+    expect_out(op, 0, APPLY_SEEN);
+    assert_string_equal(inbox(s, "c", "e1").verdict, "done");
+    assert_int_equal(effects(s, "e1"), 1);
 }
 
 /* ---- result events ---- */
@@ -219,7 +256,7 @@ static void a_result_event_hands_its_context_on(void **state)
     assert_string_equal(row.aggregate_id, "k");
     assert_string_equal(row.correlation_id, "corr");
     assert_string_equal(row.traceparent, "00-aa-bb-01");
-    assert_int_equal(strlen(row.id), 36);
+    assert_true(strlen(row.id) >= 1 && strlen(row.id) <= OUTBOX_ID_MAX);
     assert_int_equal(row.version, 1);
     assert_non_null(strstr(row.payload, "\"e1\""));
     expect_ids(claim(s, 10)->batch, row.id);
@@ -742,6 +779,8 @@ const struct CMUnitTest suite_apply[] = {
     TEST(w91_a_statement_that_fails_is_a_retry),
     TEST(a_payload_without_the_field_is_poison),
     TEST(a_handler_may_be_a_function),
+    TEST(an_expired_item_is_late_without_running),
+    TEST(an_expired_item_that_was_done_is_seen),
     TEST(a_result_event_hands_its_context_on),
     TEST(w10_result_events_draw_versions),
     TEST(a_rolled_back_version_is_drawn_again),

@@ -103,7 +103,7 @@ static void w43_what_no_binding_takes_is_returned(void **state)
 
     declare(s, "c", "OrderCreated", 1);
     add_message(s, b, "e1", "k", 1, "{}")->event_type = bytes_of("Nobody");
-    add_message(s, b, "e2", "k", 2, "{}");
+    add_message(s, b, "e2", "other", 2, "{}");
     op = publish_op(s, b);
     run(s, op);
     assert_int_equal(op->publish.item[0].out, PUB_RETURNED);
@@ -164,6 +164,45 @@ static void w54_a_message_the_table_refuses_does_not_hurt_the_others(void **stat
     assert_int_equal(op->publish.item[2].out, PUB_CONFIRMED);
     assert_int_equal(s->w->queue_count(s->w, "c", false), 2);
     assert_int_equal(s->w->queue_count(s->w, "d", false), 2);
+}
+
+/* What follows e1 of the same key in the same op is not sent, whatever it is. */
+static void expect_unsent_after(struct suite *s, const char *type, enum publish_out out)
+{
+    struct batch *b = new_batch(s);
+    struct op *op;
+
+    add_message(s, b, "e0", "k", 1, "{}");
+    add_message(s, b, "e1", "k", 2, "{}")->event_type = bytes_of(type);
+    add_message(s, b, "e2", "k", 3, "{}");
+    add_message(s, b, "o1", "other", 1, "{}");
+    add_message(s, b, "e3", "k", 4, "{}");
+    op = publish_op(s, b);
+    run(s, op);
+    assert_int_equal(op->publish.item[0].out, PUB_CONFIRMED);
+    assert_int_equal(op->publish.item[1].out, out);
+    assert_int_equal(op->publish.item[2].out, PUB_UNSENT);
+    assert_int_equal(op->publish.item[3].out, PUB_CONFIRMED);
+    assert_int_equal(op->publish.item[4].out, PUB_UNSENT);
+    assert_int_equal(s->w->queue_count(s->w, "c", false), 2);
+}
+
+static void i10_a_key_does_not_overtake_what_was_returned(void **state)
+{
+    struct suite *s = *state;
+
+    declare(s, "c", "Order*", 1);
+    expect_unsent_after(s, "Nobody", PUB_RETURNED);
+}
+
+static void i10_a_key_does_not_overtake_what_was_rejected(void **state)
+{
+    struct suite *s = *state;
+
+    need(s, WORLD_REFUSE);
+    declare(s, "c", "*", 1);
+    s->w->refuse(s->w, "Refused");
+    expect_unsent_after(s, "Refused", PUB_REJECTED);
 }
 
 static void the_same_event_may_be_published_again(void **state)
@@ -616,6 +655,8 @@ const struct CMUnitTest suite_broker[] = {
     TEST(w43_without_any_binding_all_is_returned),
     TEST(versions_of_a_group_keep_their_order),
     TEST(w54_a_message_the_table_refuses_does_not_hurt_the_others),
+    TEST(i10_a_key_does_not_overtake_what_was_returned),
+    TEST(i10_a_key_does_not_overtake_what_was_rejected),
     TEST(the_same_event_may_be_published_again),
     TEST(only_the_items_that_are_asked_for_are_published),
     TEST(a_binding_may_be_declared_again),

@@ -453,6 +453,7 @@ static void w25_behind_a_held_head(void **state)
 
 static void w25_behind_a_status_nobody_knows(void **state)
 {
+    need(*state, WORLD_ODD_STATUS);
     w25_blocked(*state, "odd", 0);
 }
 
@@ -623,7 +624,13 @@ static void a_version_put_in_between_waits_for_the_one_before(void **state)
     put(s, "v2", "k", 2);
     assert_int_equal(claim(s, 1)->claim.parked, 1);
     settle(s, op, SETTLE_SENT);
-    expect_ids(claim(s, 10)->batch, "v2 v3");
+    expect_status(s, "v3", "pending");
+    op = claim(s, 10); /* in index order v3 comes first: it waits once more */
+    expect_ids(op->batch, "v2");
+    settle(s, op, SETTLE_SENT);
+    op = claim(s, 10);
+    expect_ids(op->batch, "v3");
+    assert_int_equal(op->batch->msg[0].prev_version, 2);
 }
 
 /* ---- steps of the clock ---- */

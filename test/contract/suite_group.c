@@ -473,6 +473,7 @@ static void an_odd_status_is_left_alone(void **state)
     struct suite *s = *state;
     struct op *op;
 
+    need(s, WORLD_ODD_STATUS);
     put(s, "e1", "k", 1);
     s->w->set_status(s->w, "e1", "PENDING", 0);
     assert_int_equal(claim(s, 10)->batch->n, 0);

@@ -384,6 +384,7 @@ static void watch_waits_no_longer_than_it_may(void **state)
     struct op *op = watch_op(s, 1);
     csn_usec began = s->w->clock(s->w), took;
 
+    need(s, WORLD_REAL_TIME);
     op->watch.item[0].kind = WATCH_OUTBOX;
     op->watch.wait = SECOND / 5;
     run(s, op);

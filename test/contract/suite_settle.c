@@ -463,8 +463,10 @@ static void w64_a_late_answer_does_not_meet_a_replay(void **state)
 static void w67_a_row_that_was_purged_is_stale(void **state)
 {
     struct suite *s = *state;
-    struct op *op = claimed(s, "e1");
+    struct op *op;
 
+    need(s, WORLD_PURGE);
+    op = claimed(s, "e1");
     s->w->purge_sent(s->w, "e1");
     expect_stale(s, settle_op(s, op, SETTLE_SENT));
     assert_int_equal(s->w->outbox_count(s->w, NULL, -1), 0);

@@ -24,7 +24,10 @@ enum world_can {
     WORLD_FULL = 64,       /* fill() */
     WORLD_REAL_TIME = 128, /* the store's clock runs by itself: instants are compared with a tolerance */
     WORLD_REFUSE = 256,    /* refuse() */
-    WORLD_THREADS = 512    /* two ports may be used by two threads at the same time */
+    WORLD_THREADS = 512,   /* two ports may be used by two threads at the same time */
+    WORLD_PURGE = 1024,    /* purge_sent() */
+    WORLD_ODD_STATUS = 2048, /* set_status() takes any word */
+    WORLD_FUNCTION = 4096  /* APPLY runs any handler.function */
 };
 
 /* What a producer gives; NULL and 0 take the column's default. */
@@ -125,7 +128,6 @@ struct world {
     void (*purge_inbox)(struct world *w, const char *consumer, const char *event_id);
     /* As a takeover would: the token of an outbox row and nothing else. */
     void (*set_token)(struct world *w, const char *event_id, const char *token);
-    void (*purge_sent)(struct world *w, const char *event_id); /* deletes an outbox row, as retention does */
 
     /* Eyes. false: no such row. */
     bool (*outbox)(struct world *w, const char *event_id, struct outbox_row *ret);
@@ -151,6 +153,7 @@ struct world {
     void (*lock)(struct world *w, bool on);            /* somebody else holds the store's write lock */
     void (*wake_soon)(struct world *w, struct port *p);/* wake() arrives while p's next WATCH waits */
     const struct handler *(*handler_swap)(struct world *w, struct port *p); /* ends and begins the transaction in the middle of a batch */
+    void (*purge_sent)(struct world *w, const char *event_id); /* deletes an outbox row, as retention does */
     void (*fill)(struct world *w, struct port *p, bool full); /* the disk is full for this connection */
     void (*refuse)(struct world *w, const char *event_type);  /* from now on the broker's table refuses messages of this type */
 };

@@ -774,7 +774,7 @@ static const struct handler *world_handler_swap(struct world *w, struct port *po
 
 static const struct world hooks = {
     .can = WORLD_CONSTRAINTS | WORLD_SQL_HANDLER | WORLD_CUT | WORLD_LOCK | WORLD_WAKE | WORLD_SWAP | WORLD_FULL |
-           WORLD_REAL_TIME | WORLD_REFUSE | WORLD_THREADS,
+           WORLD_REAL_TIME | WORLD_REFUSE | WORLD_THREADS | WORLD_PURGE | WORLD_ODD_STATUS | WORLD_FUNCTION,
     .outbox_lanes = 1,
     .tolerance_ms = 5000,
     .open = world_open,
