@@ -114,7 +114,7 @@ static const struct command commands[] = {
      {"everything that is known of one event, over all stores, in order", "跨所有存储，按顺序列出一个事件的全部证据"},
      {"Evidence that is missing is stated with its reason; nothing is changed.", "缺失的证据会写明原因；不做任何改动。"},
      "consign event trace E-9001-1\nconsign event trace E-9001-1 -o json", "event show ID", trace_command},
-    {"event show", "ID", 1, 1, COMMAND_CONFIG, show_flags,
+    {"event show", "ID", 1, 1, COMMAND_CONFIG | COMMAND_MAY_REASON, show_flags,
      {"the row of one event, its payload masked", "显示一个事件的记录，载荷隐藏"}, {NULL, NULL},
      "consign event show E-9001-1\nconsign event show E-9001-1 --payload --reason \"support call 42\"", "event trace ID",
      event_show},
@@ -139,7 +139,7 @@ static const struct command commands[] = {
     {"dead list", "", 0, 0, COMMAND_CONFIG, dead_list_flags,
      {"dead letters, by consumer and cause", "按消费者和原因列出死信"}, {NULL, NULL},
      "consign dead list --consumer stock --cause poison", "status", dead_list},
-    {"dead show", "LETTER", 1, 1, COMMAND_CONFIG, show_flags,
+    {"dead show", "LETTER", 1, 1, COMMAND_CONFIG | COMMAND_MAY_REASON, show_flags,
      {"one dead letter, by its number or its event id; the payload masked", "按编号或事件标识显示死信，载荷隐藏"}, {NULL, NULL},
      "consign dead show 17\nconsign dead show E-9001-1 --payload", "event trace ID", dead_show},
     {"reconcile run", "outbox", 1, 1, COMMAND_CONFIG | COMMAND_REASON | COMMAND_DRY_RUN, reconcile_flags,
@@ -289,6 +289,7 @@ struct reading {
     csn_error *err;
     int name[2];     /* positions of the words of the name; 0: none */
     int name_words;
+    int second;      /* the plain word after the first, of the name or not; 0: none */
 };
 
 static csn_status usage(struct reading *r, enum message_id id, const char *word, const char *value)
@@ -373,6 +374,8 @@ static csn_status read_name(struct reading *r)
     language_of_locale();
     for (int i = 1; i < r->argc && strcmp(r->argv[i], "--") != 0 && !name_is_raw(r); i++) {
         if (!is_flag(r->argv[i])) {
+            if (r->name_words == 1 && r->second == 0)
+                r->second = i;
             if (r->name_words == 0 || (r->name_words == 1 && is_noun(r->argv[r->name[0]])))
                 r->name[r->name_words++] = i;
             continue;
@@ -434,6 +437,12 @@ static csn_status find_command(struct reading *r, const struct command **ret)
     if (r->name_words == 1 && is_noun(name))
         return needs_verb(r, name);
     guess_command(r, name);
+    if (r->way->used == 0 && r->name_words == 1 && r->second != 0) {
+        char both[128]; /* "shema print": the noun is misspelt, the next word is the verb */
+        text_init(&t, both, sizeof(both));
+        text_add(&t, "%s %s", name, r->argv[r->second]);
+        guess_command(r, both);
+    }
     return usage(r, MSG_COMMAND_UNKNOWN, name, "");
 }
 
@@ -478,7 +487,7 @@ static csn_status take_global(struct reading *r, struct command_call *c, enum gl
     case G_HELP: c->help = true; break;
     case G_VERSION: c->version = true; break;
     case G_REASON:
-        if ((bits & COMMAND_REASON) == 0)
+        if ((bits & (COMMAND_REASON | COMMAND_MAY_REASON)) == 0)
             return not_for_this(r, c->command, flag);
         c->reason = value;
         break;

@@ -32,6 +32,7 @@ enum {
     COMMAND_DRY_RUN = 4,  /* takes --dry-run */
     COMMAND_YES = 8,      /* takes --yes */
     COMMAND_HIDDEN = 16,  /* not listed by help */
+    COMMAND_MAY_REASON = 64, /* takes --reason, does not require it */
     COMMAND_RAW = 32      /* everything after the name is handed over as arguments, unparsed */
 };
 

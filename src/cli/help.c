@@ -44,7 +44,7 @@ static void print_change_flags(struct out *o, const struct command *k)
     static const struct {
         unsigned bit;
         const char *name;
-    } some[] = {{COMMAND_REASON, "reason"}, {COMMAND_DRY_RUN, "dry-run"}, {COMMAND_YES, "yes"}};
+    } some[] = {{COMMAND_REASON | COMMAND_MAY_REASON, "reason"}, {COMMAND_DRY_RUN, "dry-run"}, {COMMAND_YES, "yes"}};
     for (const struct flag *f = command_global_flags(); f->name != NULL; f++)
         for (size_t i = 0; i < ARRAY_LEN(some); i++)
             if ((k->bits & some[i].bit) != 0 && strcmp(f->name, some[i].name) == 0)
@@ -53,7 +53,7 @@ static void print_change_flags(struct out *o, const struct command *k)
 
 static bool has_flags(const struct command *k)
 {
-    return k->flag != NULL || (k->bits & (COMMAND_REASON | COMMAND_DRY_RUN | COMMAND_YES)) != 0;
+    return k->flag != NULL || (k->bits & (COMMAND_REASON | COMMAND_MAY_REASON | COMMAND_DRY_RUN | COMMAND_YES)) != 0;
 }
 
 static void print_lines(struct out *o, const char *lines)
