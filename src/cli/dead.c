@@ -1,8 +1,9 @@
 /* dead.c: list and show dead letters.
  *
- * A list looks at the newest KIT_WINDOW letters of each store and says when there are more. A letter is named by its number, or by
- * the id of its event. The payload is masked: size and the names of its top-level keys; --payload shows it as it was kept, and
- * that it was shown is written into the audit chain first. */
+ * A list looks at the newest KIT_WINDOW letters of each store and says when there are more. A
+ * letter is named by its number, or by the id of its event. The payload is masked: size and the
+ * names of its top-level keys; --payload shows it as it was kept, and that it was shown is written
+ * into the audit chain first. */
 #include "cli/dead.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 static void add_public(json_t *to, const json_t *rows, const char *store) {
     size_t i;
     json_t *row;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         json_t *shown = kit_public(row, false);
         out_put(shown, "store", out_json_string(store));
         out_append(to, shown);
@@ -46,8 +47,10 @@ static csn_status list_leg(struct leg *g, const struct kit_arg *arg, json_t *o, 
     return st;
 }
 
-json_t *dead_list_collect(struct legs *l, const char *state, const char *consumer, const char *cause, int64_t limit) {
-    const struct kit_arg arg[] = {KIT_TEXT(state), KIT_TEXT(consumer), KIT_TEXT(cause), KIT_INT(limit), KIT_INT(KIT_WINDOW)};
+json_t *dead_list_collect(struct legs *l, const char *state, const char *consumer,
+                          const char *cause, int64_t limit) {
+    const struct kit_arg arg[] = {KIT_TEXT(state), KIT_TEXT(consumer), KIT_TEXT(cause),
+                                  KIT_INT(limit), KIT_INT(KIT_WINDOW)};
     json_t *o = json_object();
     out_put(o, "items", json_array());
     out_put(o, "groups", json_array());
@@ -61,12 +64,14 @@ json_t *dead_list_collect(struct legs *l, const char *state, const char *consume
 }
 
 static void print_groups(struct out *o, const json_t *groups) {
-    const char *const heads[] = {message(MSG_COL_STORE),   message(MSG_COL_CONSUMER), message(MSG_COL_CAUSE), message(MSG_COL_CODE),
-                                 message(MSG_COL_LETTERS), message(MSG_COL_OLDEST),   message(MSG_COL_NEWEST)};
+    const char *const heads[] = {message(MSG_COL_STORE),   message(MSG_COL_CONSUMER),
+                                 message(MSG_COL_CAUSE),   message(MSG_COL_CODE),
+                                 message(MSG_COL_LETTERS), message(MSG_COL_OLDEST),
+                                 message(MSG_COL_NEWEST)};
     struct table *t = table_new(7, heads, "llllrll");
     size_t i;
     json_t *g;
-    json_array_foreach(groups, i, g) {
+    json_array_foreach (groups, i, g) {
         table_cell(t, row_text(g, "store"));
         table_cell(t, row_text(g, "consumer_name"));
         table_cell(t, row_text(g, "class"));
@@ -82,13 +87,15 @@ static void print_groups(struct out *o, const json_t *groups) {
 }
 
 static void print_letters(struct out *o, const json_t *items) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_LETTER), message(MSG_COL_CONSUMER), message(MSG_COL_EVENT),
-                                 message(MSG_COL_KEY),   message(MSG_COL_CAUSE),  message(MSG_COL_CODE),     message(MSG_COL_FAULTS),
-                                 message(MSG_COL_AT),    message(MSG_COL_DETAIL)};
+    const char *const heads[] = {message(MSG_COL_STORE),    message(MSG_COL_LETTER),
+                                 message(MSG_COL_CONSUMER), message(MSG_COL_EVENT),
+                                 message(MSG_COL_KEY),      message(MSG_COL_CAUSE),
+                                 message(MSG_COL_CODE),     message(MSG_COL_FAULTS),
+                                 message(MSG_COL_AT),       message(MSG_COL_DETAIL)};
     struct table *t = table_new(10, heads, "lrlllllrll");
     size_t i;
     json_t *d;
-    json_array_foreach(items, i, d) {
+    json_array_foreach (items, i, d) {
         table_cell(t, row_text(d, "store"));
         table_cell(t, row_text(d, "id"));
         table_cell(t, row_text(d, "consumer_name"));
@@ -113,8 +120,8 @@ int dead_list(struct command_call *c) {
     if (!kit_store_flag(c, &store, &code))
         return code;
     legs_open(&l, c->config, store, DB_READ_ONLY);
-    json_t *o = dead_list_collect(&l, state ? state : "open", command_text(c, "consumer"), command_text(c, "cause"),
-                                  command_int(c, "limit", 50));
+    json_t *o = dead_list_collect(&l, state ? state : "open", command_text(c, "consumer"),
+                                  command_text(c, "cause"), command_int(c, "limit", 50));
     json_t *items = json_incref(json_object_get(o, "items"));
     print_groups(c->out, json_object_get(o, "groups"));
     print_letters(c->out, items);
@@ -152,14 +159,16 @@ static void add_letter(struct letter *letter, uint32_t *n, struct leg *g, int64_
         letter[(*n)++] = (struct letter){g, id};
 }
 
-static csn_status letters_in(struct leg *g, const char *what, struct letter *letter, uint32_t *n, csn_error *err) {
+static csn_status letters_in(struct leg *g, const char *what, struct letter *letter, uint32_t *n,
+                             csn_error *err) {
     json_t *rows, *row = NULL;
     size_t i;
     char *end = NULL;
     int64_t number = strtoll(what, &end, 10);
     csn_status st = kit_rows(g->db, "dead.ids_of_event", KIT_ARGS(KIT_TEXT(what)), &rows, err);
     bool by_event = json_array_size(rows) > 0;
-    json_array_foreach(rows, i, row) add_letter(letter, n, g, row_int(row, "id"));
+    json_array_foreach (rows, i, row)
+        add_letter(letter, n, g, row_int(row, "id"));
     json_decref(rows);
     if (st != CSN_OK || by_event || *what == 0 || *end != 0)
         return st;
@@ -194,14 +203,16 @@ static void print_letter(struct out *o, const json_t *row, json_t *shown) {
     json_decref(copy);
 }
 
-static csn_status show_one(struct command_call *c, const struct letter *letter, json_t *items, csn_error *err) {
+static csn_status show_one(struct command_call *c, const struct letter *letter, json_t *items,
+                           csn_error *err) {
     json_t *row = NULL, *payload = NULL;
-    csn_status st = kit_row(letter->leg->db, "dead.by_id", KIT_ARGS(KIT_INT(letter->id)), &row, err);
+    csn_status st =
+        kit_row(letter->leg->db, "dead.by_id", KIT_ARGS(KIT_INT(letter->id)), &row, err);
     if (st != CSN_OK || !row)
         return st;
     if (command_switch(c, "payload"))
-        st = kit_reveal(letter->leg->url, "dead.payload", KIT_INT(letter->id), "dead.payload", row_text(row, "event_id"),
-                        c->reason, &payload, err);
+        st = kit_reveal(letter->leg->url, "dead.payload", KIT_INT(letter->id), "dead.payload",
+                        row_text(row, "event_id"), c->reason, &payload, err);
     if (st == CSN_OK) {
         json_t *shown = kit_public(row, false);
         out_put(shown, "store", out_json_string(letter->leg->name));
@@ -237,7 +248,8 @@ int dead_show(struct command_call *c) {
     } else if (n == 0 && legs_lost(&l)) {
         code = 69;
     } else if (n == 0) {
-        code = out_fail(c->out, ERR_NOT_FOUND, NULL, NULL, "%s", out_safe_text(c->arg[0], safe, sizeof safe));
+        code = out_fail(c->out, ERR_NOT_FOUND, NULL, NULL, "%s",
+                        out_safe_text(c->arg[0], safe, sizeof safe));
     } else {
         if (c->out->format == OUT_TABLE)
             command_next_to(c, "event trace", row_text(json_array_get(items, 0), "event_id"));

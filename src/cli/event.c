@@ -1,8 +1,9 @@
 /* event.c: show, find, list.
  *
- * Every answer says what it looked at. Open states have partial indexes and are listed whole up to the limit; sent and cancelled
- * rows, and searches by trace, correlation or causation id, look at a window of the newest rows, and the window is part of the
- * answer: "none" always means "none in there". */
+ * Every answer says what it looked at. Open states have partial indexes and are listed whole up to
+ * the limit; sent and cancelled rows, and searches by trace, correlation or causation id, look at a
+ * window of the newest rows, and the window is part of the answer: "none" always means "none in
+ * there". */
 #include "cli/event.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ static csn_status add_lines(struct leg *g, const json_t *seqs, json_t *items, cs
     size_t i;
     json_t *s;
     csn_status st = CSN_OK;
-    json_array_foreach(seqs, i, s) {
+    json_array_foreach (seqs, i, s) {
         json_t *row = NULL;
         st = kit_row(g->db, "event.line", KIT_ARGS(KIT_INT(row_int(s, "seq"))), &row, err);
         if (st != CSN_OK)
@@ -58,13 +59,15 @@ static csn_status window_of(struct leg *g, int64_t rows, json_t *windows, csn_er
     return st;
 }
 
-/* One window over all stores: the earliest and the latest instant. RFC 3339 in UTC sorts as text. */
+/* One window over all stores: the earliest and the latest instant. RFC 3339 in UTC sorts as text.
+ */
 static json_t *window_over(const json_t *windows) {
     const char *from = NULL, *to = NULL;
     size_t i;
     json_t *w, *o = json_object();
-    json_array_foreach(windows, i, w) {
-        const char *a = json_string_value(json_object_get(w, "from")), *b = json_string_value(json_object_get(w, "to"));
+    json_array_foreach (windows, i, w) {
+        const char *a = json_string_value(json_object_get(w, "from")),
+                   *b = json_string_value(json_object_get(w, "to"));
         from = a && (!from || strcmp(a, from) < 0) ? a : from;
         to = b && (!to || strcmp(b, to) > 0) ? b : to;
     }
@@ -80,7 +83,8 @@ struct listed {
     bool exact;
 };
 
-static csn_status list_leg(struct leg *g, const char *status, int64_t limit, struct listed *ret, csn_error *err) {
+static csn_status list_leg(struct leg *g, const char *status, int64_t limit, struct listed *ret,
+                           csn_error *err) {
     const char *list = "list.newest", *count = NULL;
     json_t *seqs;
     int64_t n = 0;
@@ -97,7 +101,11 @@ static csn_status list_leg(struct leg *g, const char *status, int64_t limit, str
     if (st == CSN_OK && count)
         st = kit_int(g->db, count, KIT_ARGS(KIT_INT(KIT_COUNT_MAX + 1)), &n, err);
     if (st == CSN_OK)
-        st = window_of(g, windowed ? KIT_WINDOW : status ? KIT_COUNT_MAX + 1 : limit, ret->windows, err);
+        st = window_of(g,
+                       windowed ? KIT_WINDOW
+                       : status ? KIT_COUNT_MAX + 1
+                                : limit,
+                       ret->windows, err);
     ret->total += count ? n : (int64_t)json_array_size(seqs);
     ret->exact = ret->exact && count && n <= KIT_COUNT_MAX;
     json_decref(seqs);
@@ -124,13 +132,14 @@ json_t *event_list_collect(struct legs *l, const char *status, int64_t limit) {
 
 /* ---- find ---- */
 
-static csn_status find_leg(struct leg *g, const char *text, int64_t limit, int64_t window, json_t *items, json_t *windows,
-                           csn_error *err) {
+static csn_status find_leg(struct leg *g, const char *text, int64_t limit, int64_t window,
+                           json_t *items, json_t *windows, csn_error *err) {
     const struct kit_arg arg[] = {KIT_TEXT(text), KIT_INT(limit), KIT_INT(window)};
     static const struct {
         const char *statement, *by;
         int args;
-    } ways[] = {{"find.id", "event_id", 1}, {"find.key", "aggregate_id", 2}, {"find.trace", "trace", 3}};
+    } ways[] = {
+        {"find.id", "event_id", 1}, {"find.key", "aggregate_id", 2}, {"find.trace", "trace", 3}};
     csn_status st = CSN_OK;
     for (size_t i = 0; st == CSN_OK && i < ARRAY_LEN(ways); i++) {
         json_t *seqs;
@@ -153,12 +162,13 @@ static csn_status find_elsewhere(struct leg *g, const char *text, json_t *items,
         json_t *rows, *row;
         size_t i;
         st = kit_rows(g->db, statements[k], KIT_ARGS(KIT_TEXT(text)), &rows, err);
-        json_array_foreach(rows, i, row) {
+        json_array_foreach (rows, i, row) {
             json_t *o = json_object();
             out_put(o, "store", out_json_string(g->name));
             out_put(o, "event_id", out_json_string(text));
             out_put(o, "consumer_name", out_json_string(row_text(row, "consumer_name")));
-            out_put(o, "status", out_json_string(k == 0 ? row_text(row, "state") : row_text(row, "class")));
+            out_put(o, "status",
+                    out_json_string(k == 0 ? row_text(row, "state") : row_text(row, "class")));
             out_put(o, "found_by", json_string(k == 0 ? "inbox" : "dead_letter"));
             out_append(items, o);
         }
@@ -168,7 +178,8 @@ static csn_status find_elsewhere(struct leg *g, const char *text, json_t *items,
 }
 
 json_t *event_find_collect(struct legs *l, const char *text, int64_t limit, int64_t window) {
-    json_t *items = json_array(), *windows = json_array(), *o = json_object(), *searched = json_object();
+    json_t *items = json_array(), *windows = json_array(), *o = json_object(),
+           *searched = json_object();
     for (uint32_t i = 0; i < l->n; i++) {
         struct leg *g = &l->leg[i];
         csn_error err = {0};
@@ -176,8 +187,10 @@ json_t *event_find_collect(struct legs *l, const char *text, int64_t limit, int6
                       find_elsewhere(g, text, items, &err) != CSN_OK))
             leg_lost(g, &err);
     }
-    out_put(searched, "whole", json_pack("[ssss]", "event_id", "aggregate_id", "inbox", "dead_letter"));
-    out_put(searched, "newest_rows", json_pack("[sss]", "traceparent", "correlation_id", "causation_id"));
+    out_put(searched, "whole",
+            json_pack("[ssss]", "event_id", "aggregate_id", "inbox", "dead_letter"));
+    out_put(searched, "newest_rows",
+            json_pack("[sss]", "traceparent", "correlation_id", "causation_id"));
     out_put(searched, "rows", out_json_int64(window));
     out_put(searched, "stores_not_read", json_integer(legs_lost(l)));
     out_put(o, "items", items);
@@ -197,9 +210,10 @@ static json_t *consumers_of(struct legs *l, const char *event_id) {
         csn_error err = {0};
         if (!l->leg[i].db)
             continue;
-        if (kit_rows(l->leg[i].db, "event.consumers", KIT_ARGS(KIT_TEXT(event_id)), &rows, &err) != CSN_OK)
+        if (kit_rows(l->leg[i].db, "event.consumers", KIT_ARGS(KIT_TEXT(event_id)), &rows, &err) !=
+            CSN_OK)
             leg_lost(&l->leg[i], &err);
-        json_array_foreach(rows, k, row) {
+        json_array_foreach (rows, k, row) {
             out_put(row, "store", out_json_string(l->leg[i].name));
             out_append(list, kit_public(row, false));
         }
@@ -223,11 +237,12 @@ static void print_show(struct command_call *c, const json_t *row, json_t *doc) {
         out_put(shown, "payload", out_json_text((csn_bytes){line, t.used}));
     kit_print_object(c->out, shown);
     json_decref(shown);
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_CONSUMER), message(MSG_COL_STATE), message(MSG_COL_DETAIL)};
+    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_CONSUMER),
+                                 message(MSG_COL_STATE), message(MSG_COL_DETAIL)};
     struct table *table = table_new(4, heads, "llll");
     size_t i;
     json_t *k;
-    json_array_foreach(json_object_get(doc, "consumers"), i, k) {
+    json_array_foreach (json_object_get(doc, "consumers"), i, k) {
         table_cell(table, row_text(k, "store"));
         table_cell(table, row_text(k, "consumer_name"));
         table_cell(table, row_text(k, "state"));
@@ -246,7 +261,8 @@ static csn_status show(struct command_call *c, struct legs *l, csn_error *err) {
     if (st == CSN_OK)
         st = kit_row(g->db, "event.row", KIT_ARGS(KIT_TEXT(c->arg[0])), &row, err);
     if (st == CSN_OK && command_switch(c, "payload"))
-        st = kit_reveal(g->url, "event.payload", KIT_TEXT(c->arg[0]), "event.payload", c->arg[0], c->reason, &payload, err);
+        st = kit_reveal(g->url, "event.payload", KIT_TEXT(c->arg[0]), "event.payload", c->arg[0],
+                        c->reason, &payload, err);
     if (st == CSN_OK && row) {
         json_t *doc = out_document("event"), *shown = kit_public(row, false);
         json_object_update(doc, shown);
@@ -283,13 +299,15 @@ int event_show(struct command_call *c) {
 /* ---- answers of find and list ---- */
 
 static void print_items(struct out *o, const json_t *items, bool found_by) {
-    const char *const heads[] = {message(MSG_COL_STORE),  message(MSG_COL_EVENT),   message(MSG_COL_TYPE),   message(MSG_COL_KEY),
-                                 message(MSG_COL_VERSION), message(MSG_COL_STATUS), message(MSG_COL_CLAIMS), message(MSG_COL_FAULTS),
+    const char *const heads[] = {message(MSG_COL_STORE),   message(MSG_COL_EVENT),
+                                 message(MSG_COL_TYPE),    message(MSG_COL_KEY),
+                                 message(MSG_COL_VERSION), message(MSG_COL_STATUS),
+                                 message(MSG_COL_CLAIMS),  message(MSG_COL_FAULTS),
                                  message(MSG_COL_WRITTEN), message(MSG_COL_DETAIL)};
     struct table *t = table_new(10, heads, "llllrlrrll");
     size_t i;
     json_t *e;
-    json_array_foreach(items, i, e) {
+    json_array_foreach (items, i, e) {
         table_cell(t, row_text(e, "store"));
         table_cell(t, row_text(e, "event_id"));
         table_cell(t, row_text(e, "event_type"));
@@ -359,9 +377,11 @@ static void print_window(struct command_call *c, const char *status, const json_
     struct text t;
     text_init(&t, line, sizeof line);
     bool windowed = !status || strcmp(status, "sent") == 0 || strcmp(status, "cancelled") == 0;
-    message_add(&t, windowed ? MSG_LIST_WINDOW : MSG_LIST_WHOLE, (int)json_array_size(json_object_get(o, "items")),
-                json_is_true(json_object_get(total, "exact")) || windowed ? "" : "≥", row_text(total, "value"),
-                row_has(w, "from") ? row_text(w, "from") : "–", row_has(w, "to") ? row_text(w, "to") : "–");
+    message_add(&t, windowed ? MSG_LIST_WINDOW : MSG_LIST_WHOLE,
+                (int)json_array_size(json_object_get(o, "items")),
+                json_is_true(json_object_get(total, "exact")) || windowed ? "" : "≥",
+                row_text(total, "value"), row_has(w, "from") ? row_text(w, "from") : "–",
+                row_has(w, "to") ? row_text(w, "to") : "–");
     out_line(c->out, "%s", line);
 }
 

@@ -1,12 +1,14 @@
 /* event_change.c: retry, cancel, hold, release.
  *
- *   failed ──retry──▶ pending      pending unknown waiting failed ──hold──▶ held ──release──▶ pending
+ *   failed ──retry──▶ pending
+ *   pending unknown waiting failed ──hold──▶ held ──release──▶ pending
  *   pending unknown waiting failed held ──cancel──▶ cancelled
  *
- * What always holds: the move, what follows from it and its audit row are one transaction; the UPDATE carries the status that was
- * read; the same act again changes nothing. A cancelled row has ended, so what waits behind it goes on, unless something before
- * it has not ended: then its followers go on waiting for that one. A row that is released goes to pending whatever stands before
- * it; the next claim lets it wait again if its head has not ended. */
+ * What always holds: the move, what follows from it and its audit row are one transaction; the
+ * UPDATE carries the status that was read; the same act again changes nothing. A cancelled row has
+ * ended, so what waits behind it goes on, unless something before it has not ended: then its
+ * followers go on waiting for that one. A row that is released goes to pending whatever stands
+ * before it; the next claim lets it wait again if its head has not ended. */
 #include "cli/event_change.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,8 +22,13 @@ struct rule {
 
 static const struct rule rules[CHANGE_NR] = {
     [CHANGE_RETRY] = {"retry", "event.retry", "change.retry", "pending", {"failed"}},
-    [CHANGE_CANCEL] = {"cancel", "event.cancel", "change.cancel", "cancelled", {"pending", "unknown", "waiting", "failed", "held"}},
-    [CHANGE_HOLD] = {"hold", "event.hold", "change.hold", "held", {"pending", "unknown", "waiting", "failed"}},
+    [CHANGE_CANCEL] = {"cancel",
+                       "event.cancel",
+                       "change.cancel",
+                       "cancelled",
+                       {"pending", "unknown", "waiting", "failed", "held"}},
+    [CHANGE_HOLD] =
+        {"hold", "event.hold", "change.hold", "held", {"pending", "unknown", "waiting", "failed"}},
     [CHANGE_RELEASE] = {"release", "event.release", "change.release", "pending", {"held"}},
 };
 
@@ -60,7 +67,8 @@ const char *change_action(enum change_verb verb) {
     return rules[verb].action;
 }
 
-enum change_answer change_judge(enum change_verb verb, const char *status, const char *last_action) {
+enum change_answer change_judge(enum change_verb verb, const char *status,
+                                const char *last_action) {
     const struct rule *r = &rules[verb];
     for (size_t i = 0; i < ARRAY_LEN(r->from) && r->from[i]; i++)
         if (strcmp(status, r->from[i]) == 0)
@@ -76,9 +84,10 @@ enum change_answer change_judge(enum change_verb verb, const char *status, const
 
 static csn_status followers(struct db *d, const json_t *row, struct change *c, csn_error *err) {
     json_t *before = NULL;
-    const struct kit_arg key[] = {KIT_TEXT(row_text(row, "aggregate_type")), KIT_TEXT(row_text(row, "aggregate_id")),
-                                  KIT_INT(row_int(row, "aggregate_version")), KIT_INT(row_int(row, "seq")),
-                                  KIT_INT(CHANGE_FOLLOWERS_MAX)};
+    const struct kit_arg key[] = {KIT_TEXT(row_text(row, "aggregate_type")),
+                                  KIT_TEXT(row_text(row, "aggregate_id")),
+                                  KIT_INT(row_int(row, "aggregate_version")),
+                                  KIT_INT(row_int(row, "seq")), KIT_INT(CHANGE_FOLLOWERS_MAX)};
     csn_status st = kit_row(d, "change.before", key, 4, &before, err);
     bool ended = !before || strcmp(row_text(before, "status"), "sent") == 0;
     json_decref(before);
@@ -98,18 +107,23 @@ static csn_status audit(struct db *d, const json_t *row, const struct change *c,
     size_t n = json_dumpb(o, before, sizeof before - 1, JSON_COMPACT);
     before[n < sizeof before ? n : 0] = 0;
     json_decref(o);
-    snprintf(after, sizeof after, "{\"status\":\"%s\",\"followers\":%" PRId64 "}", c->to, c->released);
-    return audit_append(d, c->actor, rules[c->verb].action, c->event_id, c->reason, before, after, err);
+    snprintf(after, sizeof after, "{\"status\":\"%s\",\"followers\":%" PRId64 "}", c->to,
+             c->released);
+    return audit_append(d, c->actor, rules[c->verb].action, c->event_id, c->reason, before, after,
+                        err);
 }
 
 static csn_status move(struct db *d, const json_t *row, struct change *c, csn_error *err) {
     int64_t changed = 0;
     csn_status st = CSN_OK;
     if (!c->dry_run)
-        st = kit_change(d, rules[c->verb].statement,
-                        KIT_ARGS(KIT_INT(row_int(row, "seq")), KIT_TEXT(c->from), KIT_INT(db_now(d))), &changed, err);
+        st = kit_change(
+            d, rules[c->verb].statement,
+            KIT_ARGS(KIT_INT(row_int(row, "seq")), KIT_TEXT(c->from), KIT_INT(db_now(d))), &changed,
+            err);
     if (st == CSN_OK && !c->dry_run && changed != 1)
-        return error_set(err, CSN_STALE, ERR_ILLEGAL_MOVE, "event %s was moved by somebody else just now", c->event_id);
+        return error_set(err, CSN_STALE, ERR_ILLEGAL_MOVE,
+                         "event %s was moved by somebody else just now", c->event_id);
     if (st == CSN_OK && c->verb == CHANGE_CANCEL)
         st = followers(d, row, c, err);
     if (st == CSN_OK && !c->dry_run)
@@ -129,8 +143,8 @@ static csn_status judge(struct db *d, const json_t *row, struct change *c, csn_e
         copy_text(c->to, sizeof c->to, rules[c->verb].to);
         return CSN_OK;
     default:
-        return error_set(err, CSN_REJECTED, ERR_ILLEGAL_MOVE, "event %s is %s, %s does not fit", c->event_id, c->from,
-                         change_name(c->verb));
+        return error_set(err, CSN_REJECTED, ERR_ILLEGAL_MOVE, "event %s is %s, %s does not fit",
+                         c->event_id, c->from, change_name(c->verb));
     }
 }
 
@@ -172,7 +186,11 @@ static void answer(struct command_call *c, const struct change *ch, const struct
     text_init(&t, line, sizeof line);
     out_safe_text(ch->event_id, id, sizeof id);
     out_safe_text(ch->from, from, sizeof from);
-    message_add(&t, !ch->changed ? MSG_CHANGE_SAME : ch->dry_run ? MSG_CHANGE_WOULD : MSG_CHANGE_DONE, g->name, id, from, ch->to);
+    message_add(&t,
+                !ch->changed  ? MSG_CHANGE_SAME
+                : ch->dry_run ? MSG_CHANGE_WOULD
+                              : MSG_CHANGE_DONE,
+                g->name, id, from, ch->to);
     if (ch->verb == CHANGE_CANCEL && ch->changed) {
         text_add(&t, "  ");
         message_add(&t, MSG_CHANGE_FOLLOWERS, (int)ch->released);
@@ -200,7 +218,10 @@ static int run(struct command_call *c, enum change_verb verb) {
     int code = 0;
     if (!kit_store_flag(c, &store, &code))
         return code;
-    struct change ch = {.verb = verb, .event_id = c->arg[0], .reason = c->reason, .dry_run = c->dry_run,
+    struct change ch = {.verb = verb,
+                        .event_id = c->arg[0],
+                        .reason = c->reason,
+                        .dry_run = c->dry_run,
                         .actor = command_actor(actor, sizeof actor)};
     legs_open(&l, c->config, store, DB_READ_ONLY);
     struct db *d = NULL;

@@ -14,7 +14,8 @@ enum change_answer {
     CHANGE_ILLEGAL /* CSN-8003 */
 };
 
-/* Pure: what the verb means for a row in this status whose last audited act is last_action ("" none). */
+/* Pure: what the verb means for a row in this status whose last audited act is last_action (""
+ * none). */
 enum change_answer change_judge(enum change_verb verb, const char *status, const char *last_action);
 /* The commands that fit a row in this status, comma-separated; never empty. */
 const char *change_fits(const char *status);
@@ -32,8 +33,9 @@ struct change {
     int64_t released; /* followers moved back to pending, or that would be */
 };
 
-/* One transaction: read, judge, move fenced by the status read, release followers, audit. CSN_REJECTED: CSN-8002 or CSN-8003.
- * CSN_STALE: somebody else moved the row meanwhile, nothing was done. CSN_UNKNOWN: the commit has no answer; repeating is safe. */
+/* One transaction: read, judge, move fenced by the status read, release followers, audit.
+ * CSN_REJECTED: CSN-8002 or CSN-8003. CSN_STALE: somebody else moved the row meanwhile, nothing was
+ * done. CSN_UNKNOWN: the commit has no answer; repeating is safe. */
 csn_status change_apply(struct db *d, struct change *c, csn_error *err) MUST_USE;
 
 int event_retry(struct command_call *c);

@@ -53,28 +53,56 @@ void legs_talk(const struct legs *l, struct out *o) {
             continue;
         struct text t;
         text_init(&t, line, sizeof line);
-        message_add(&t, MSG_OPS_STORE_LOST, out_safe_text(g->name, name, sizeof name), g->error.code,
-                    out_safe_text(g->error.text, why, sizeof why));
+        message_add(&t, MSG_OPS_STORE_LOST, out_safe_text(g->name, name, sizeof name),
+                    g->error.code, out_safe_text(g->error.text, why, sizeof why));
         out_talk(o, "%s", line);
     }
 }
 
 /* ---- rows ---- */
 
-/* Columns that are not text: small ones stay numbers in JSON. What ends in _at or _until is an instant. */
+/* Columns that are not text: small ones stay numbers in JSON. What ends in _at or _until is an
+ * instant. */
 static const struct {
     const char *name;
     bool small;
 } numbers[] = {
-    {"seq", false},       {"aggregate_version", false}, {"schema_version", true}, {"attempts", true},
-    {"failures", true},   {"tries", true},              {"waits_for", true},      {"sent_by", false},
-    {"broker_part", true}, {"broker_pos", false},       {"priority", true},       {"payload_size", true},
-    {"duplicates", true}, {"entity_version", false},    {"attempt", true},        {"member", false},
-    {"code", true},       {"id", false},                {"pos", false},           {"part", true},
-    {"deliveries", true}, {"letters", false},           {"lane", true},           {"epoch", false},
-    {"alive", true},      {"lanes", true},              {"held", true},           {"total", false},
-    {"last_seq", false},  {"rows_looked_at", false},    {"rows_of_state", false}, {"rows_of_status", false},
-    {"cut", true},        {"members_alive", true},      {"outbox_lanes", true},   {"outbox_lanes_held", true},
+    {"seq", false},
+    {"aggregate_version", false},
+    {"schema_version", true},
+    {"attempts", true},
+    {"failures", true},
+    {"tries", true},
+    {"waits_for", true},
+    {"sent_by", false},
+    {"broker_part", true},
+    {"broker_pos", false},
+    {"priority", true},
+    {"payload_size", true},
+    {"duplicates", true},
+    {"entity_version", false},
+    {"attempt", true},
+    {"member", false},
+    {"code", true},
+    {"id", false},
+    {"pos", false},
+    {"part", true},
+    {"deliveries", true},
+    {"letters", false},
+    {"lane", true},
+    {"epoch", false},
+    {"alive", true},
+    {"lanes", true},
+    {"held", true},
+    {"total", false},
+    {"last_seq", false},
+    {"rows_looked_at", false},
+    {"rows_of_state", false},
+    {"rows_of_status", false},
+    {"cut", true},
+    {"members_alive", true},
+    {"outbox_lanes", true},
+    {"outbox_lanes_held", true},
 };
 
 enum form { FORM_TEXT, FORM_SMALL, FORM_BIG, FORM_TIME };
@@ -107,7 +135,8 @@ static json_t *row_of(const struct stmt *s) {
     return row;
 }
 
-static csn_status prepared(struct db *d, const char *name, const struct kit_arg *arg, int n, struct stmt **ret, csn_error *err) {
+static csn_status prepared(struct db *d, const char *name, const struct kit_arg *arg, int n,
+                           struct stmt **ret, csn_error *err) {
     char at[80];
     snprintf(at, sizeof at, "@%s", name);
     csn_status st = db_prepare(d, at, ret, err);
@@ -120,7 +149,8 @@ static csn_status prepared(struct db *d, const char *name, const struct kit_arg 
     return st;
 }
 
-csn_status kit_rows(struct db *d, const char *name, const struct kit_arg *arg, int n, json_t **ret, csn_error *err) {
+csn_status kit_rows(struct db *d, const char *name, const struct kit_arg *arg, int n, json_t **ret,
+                    csn_error *err) {
     struct stmt *s = NULL;
     bool row = false;
     *ret = json_array();
@@ -133,7 +163,8 @@ csn_status kit_rows(struct db *d, const char *name, const struct kit_arg *arg, i
     return st;
 }
 
-csn_status kit_row(struct db *d, const char *name, const struct kit_arg *arg, int n, json_t **ret, csn_error *err) {
+csn_status kit_row(struct db *d, const char *name, const struct kit_arg *arg, int n, json_t **ret,
+                   csn_error *err) {
     struct stmt *s = NULL;
     bool row = false;
     *ret = NULL;
@@ -146,7 +177,8 @@ csn_status kit_row(struct db *d, const char *name, const struct kit_arg *arg, in
     return st;
 }
 
-csn_status kit_change(struct db *d, const char *name, const struct kit_arg *arg, int n, int64_t *ret_changed, csn_error *err) {
+csn_status kit_change(struct db *d, const char *name, const struct kit_arg *arg, int n,
+                      int64_t *ret_changed, csn_error *err) {
     struct stmt *s = NULL;
     bool row = false;
     *ret_changed = 0;
@@ -159,7 +191,8 @@ csn_status kit_change(struct db *d, const char *name, const struct kit_arg *arg,
     return st;
 }
 
-csn_status kit_int(struct db *d, const char *name, const struct kit_arg *arg, int n, int64_t *ret, csn_error *err) {
+csn_status kit_int(struct db *d, const char *name, const struct kit_arg *arg, int n, int64_t *ret,
+                   csn_error *err) {
     struct stmt *s = NULL;
     bool row = false;
     csn_status st = prepared(d, name, arg, n, &s, err);
@@ -199,7 +232,7 @@ static json_t *public_value(const char *name, json_t *v) {
 json_t *kit_public(const json_t *row, bool keep_null) {
     json_t *to = json_object(), *v;
     const char *name;
-    json_object_foreach((json_t *)(uintptr_t)row, name, v) {
+    json_object_foreach ((json_t *)(uintptr_t)row, name, v) {
         if (json_is_null(v) && !keep_null)
             continue;
         if (strcmp(name, "code") == 0 && json_is_integer(v)) {
@@ -252,9 +285,11 @@ const char *kit_broker_for(const struct config *c, const char *event_type) {
     return c->routes == 0 && c->brokers > 0 ? c->broker[0].name : NULL;
 }
 
-bool kit_covers(const struct config *c, const struct config_subscription *s, const char *event_type) {
+bool kit_covers(const struct config *c, const struct config_subscription *s,
+                const char *event_type) {
     const char *broker = kit_broker_for(c, event_type);
-    return broker && strcmp(broker, s->broker) == 0 && glob_list_matches(s->match, bytes_of(event_type));
+    return broker && strcmp(broker, s->broker) == 0 &&
+           glob_list_matches(s->match, bytes_of(event_type));
 }
 
 const char *kit_queue_store(const struct config *c, const char *broker) {
@@ -283,18 +318,21 @@ csn_status kit_locate(struct legs *l, const char *event_id, struct leg **ret, cs
     }
     *ret = found;
     if (times > 1)
-        return error_set(err, CSN_INVALID, ERR_USAGE, "event %s is in %u stores: say which one with --store", event_id, times);
+        return error_set(err, CSN_INVALID, ERR_USAGE,
+                         "event %s is in %u stores: say which one with --store", event_id, times);
     if (times == 1)
         return CSN_OK;
     if (lost)
-        return error_set(err, lost->error.status, lost->error.code, "store %s: %s", lost->name, lost->error.text);
+        return error_set(err, lost->error.status, lost->error.code, "store %s: %s", lost->name,
+                         lost->error.text);
     return error_set(err, CSN_REJECTED, ERR_NOT_FOUND, "event %s is in no outbox", event_id);
 }
 
 /* ---- payloads ---- */
 
-static csn_status reveal(struct db *d, const char *statement, struct kit_arg key, const char *action, const char *target,
-                         const char *reason, json_t **ret, csn_error *err) {
+static csn_status reveal(struct db *d, const char *statement, struct kit_arg key,
+                         const char *action, const char *target, const char *reason, json_t **ret,
+                         csn_error *err) {
     char actor[200];
     json_t *row = NULL;
     csn_status st = db_begin(d, err);
@@ -303,7 +341,8 @@ static csn_status reveal(struct db *d, const char *statement, struct kit_arg key
     if (st == CSN_OK && !row)
         st = error_set(err, CSN_REJECTED, ERR_NOT_FOUND, "%s", target);
     if (st == CSN_OK)
-        st = audit_append(d, command_actor(actor, sizeof actor), action, target, reason, NULL, NULL, err);
+        st = audit_append(d, command_actor(actor, sizeof actor), action, target, reason, NULL, NULL,
+                          err);
     if (st == CSN_OK)
         st = db_commit(d, err);
     else
@@ -314,8 +353,9 @@ static csn_status reveal(struct db *d, const char *statement, struct kit_arg key
     return st;
 }
 
-csn_status kit_reveal(const char *url, const char *statement, struct kit_arg key, const char *action, const char *target,
-                      const char *reason, json_t **ret, csn_error *err) {
+csn_status kit_reveal(const char *url, const char *statement, struct kit_arg key,
+                      const char *action, const char *target, const char *reason, json_t **ret,
+                      csn_error *err) {
     struct db *d = NULL;
     csn_status st = db_open(url, 0, &d, err);
     if (st == CSN_OK)
@@ -328,7 +368,8 @@ void kit_payload_line(const json_t *row, struct text *t) {
     json_t *keys = json_loads(row_text(row, "payload_keys"), 0, NULL), *key;
     size_t i;
     message_add(t, MSG_PAYLOAD_SIZE, (int)row_int(row, "payload_size"));
-    json_array_foreach(keys, i, key) text_add(t, "%s%s", i ? ", " : " ", json_string_value(key) ? json_string_value(key) : "");
+    json_array_foreach (keys, i, key)
+        text_add(t, "%s%s", i ? ", " : " ", json_string_value(key) ? json_string_value(key) : "");
     json_decref(keys);
 }
 
@@ -348,7 +389,7 @@ void kit_print_object(struct out *o, const json_t *object) {
     struct table *t = table_new(2, heads, "ll");
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)object, key, v) {
+    json_object_foreach ((json_t *)(uintptr_t)object, key, v) {
         table_cell(t, key);
         print_value(t, v);
     }
@@ -363,6 +404,7 @@ bool kit_store_flag(struct command_call *c, const char **ret_store, int *ret_exi
     for (uint32_t i = 0; i < c->config->stores; i++)
         if (strcmp(c->config->store[i].name, *ret_store) == 0)
             return true;
-    *ret_exit = out_fail(c->out, ERR_USAGE, "--store", NULL, "store %s is not configured", *ret_store);
+    *ret_exit =
+        out_fail(c->out, ERR_USAGE, "--store", NULL, "store %s is not configured", *ret_store);
     return false;
 }

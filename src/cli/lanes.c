@@ -1,4 +1,5 @@
-/* lanes.c: every lane row with its owner, epoch and what is left of its lease, and the newest hundred processes of each store. */
+/* lanes.c: every lane row with its owner, epoch and what is left of its lease, and the newest
+ * hundred processes of each store. */
 #include "cli/lanes.h"
 
 static json_t *lane_public(const struct leg *g, const json_t *row) {
@@ -8,8 +9,10 @@ static json_t *lane_public(const struct leg *g, const json_t *row) {
     out_put(o, "store", out_json_string(g->name));
     out_put(o, "state", json_string(state));
     out_put(o, "lease_left_ms", json_integer(left > 0 ? left / 1000 : 0));
-    out_put(o, "held_ms", row_has(row, "owner") && row_has(row, "taken_at")
-                              ? json_integer((g->now - row_int(row, "taken_at")) / 1000) : json_null());
+    out_put(o, "held_ms",
+            row_has(row, "owner") && row_has(row, "taken_at")
+                ? json_integer((g->now - row_int(row, "taken_at")) / 1000)
+                : json_null());
     return o;
 }
 
@@ -24,12 +27,14 @@ static csn_status leg_lanes(struct leg *g, json_t *o, csn_error *err) {
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "lanes.list", NULL, 0, &rows, err);
-    json_array_foreach(rows, i, row) out_append(json_object_get(o, "items"), lane_public(g, row));
+    json_array_foreach (rows, i, row)
+        out_append(json_object_get(o, "items"), lane_public(g, row));
     json_decref(rows);
     if (st != CSN_OK)
         return st;
     st = kit_rows(g->db, "lanes.members", KIT_ARGS(KIT_INT(g->now)), &rows, err);
-    json_array_foreach(rows, i, row) out_append(json_object_get(o, "members"), member_public(g, row));
+    json_array_foreach (rows, i, row)
+        out_append(json_object_get(o, "members"), member_public(g, row));
     json_decref(rows);
     return st;
 }
@@ -47,21 +52,26 @@ json_t *lanes_collect(struct legs *l) {
 }
 
 static void print_lanes(struct out *o, const json_t *items) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_LANES), message(MSG_COL_LANE), message(MSG_COL_STATE),
-                                 message(MSG_COL_OWNER), message(MSG_COL_EPOCH), message(MSG_COL_SINCE), message(MSG_COL_LEASE_LEFT)};
+    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_LANES),
+                                 message(MSG_COL_LANE),  message(MSG_COL_STATE),
+                                 message(MSG_COL_OWNER), message(MSG_COL_EPOCH),
+                                 message(MSG_COL_SINCE), message(MSG_COL_LEASE_LEFT)};
     struct table *t = table_new(8, heads, "llrllrlr");
     size_t i;
     json_t *r;
     char left[32];
-    json_array_foreach(items, i, r) {
+    json_array_foreach (items, i, r) {
         bool held = strcmp(row_text(r, "state"), "held") == 0;
         table_cell(t, row_text(r, "store"));
         table_cell(t, row_text(r, "name"));
         table_cell_format(t, "%d", (int)row_int(r, "lane"));
         table_cell(t, row_text(r, "state"));
-        table_cell(t, row_has(r, "label") ? row_text(r, "label") : row_has(r, "owner") ? row_text(r, "owner") : "–");
+        table_cell(t, row_has(r, "label")   ? row_text(r, "label")
+                      : row_has(r, "owner") ? row_text(r, "owner")
+                                            : "–");
         table_cell(t, row_text(r, "epoch"));
-        table_cell(t, row_has(r, "taken_at") && row_has(r, "owner") ? row_text(r, "taken_at") : "–");
+        table_cell(t,
+                   row_has(r, "taken_at") && row_has(r, "owner") ? row_text(r, "taken_at") : "–");
         table_cell(t, held ? out_duration(row_int(r, "lease_left_ms") * 1000, left) : "–");
     }
     table_print(t, o);
@@ -69,12 +79,13 @@ static void print_lanes(struct out *o, const json_t *items) {
 }
 
 static void print_members(struct out *o, const json_t *members) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_MEMBER), message(MSG_COL_NODE), message(MSG_COL_STATE),
+    const char *const heads[] = {message(MSG_COL_STORE),   message(MSG_COL_MEMBER),
+                                 message(MSG_COL_NODE),    message(MSG_COL_STATE),
                                  message(MSG_COL_STARTED), message(MSG_COL_HEARTBEAT)};
     struct table *t = table_new(6, heads, "lrllll");
     size_t i;
     json_t *m;
-    json_array_foreach(members, i, m) {
+    json_array_foreach (members, i, m) {
         bool alive = json_is_true(json_object_get(m, "alive"));
         table_cell(t, row_text(m, "store"));
         table_cell(t, row_text(m, "member"));

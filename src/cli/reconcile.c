@@ -1,14 +1,17 @@
 /* reconcile.c: outbox against inbox.
  *
- * For each sent row that is older than the grace, and each subscription that is given events of its type: the consumer must have an
- * inbox row, or the queue an unacked copy. The queue is looked at first and the inbox second: a consumer commits its inbox row
- * before it acknowledges, so what was acknowledged before the first look is in the inbox at the second.
+ * For each sent row that is older than the grace, and each subscription that is given events of its
+ * type: the consumer must have an inbox row, or the queue an unacked copy. The queue is looked at
+ * first and the inbox second: a consumer commits its inbox row before it acknowledges, so what was
+ * acknowledged before the first look is in the inbox at the second.
  *
- *   neither ─▶ difference "not consumed" ─▶ sent → pending under the same id, fenced by status = sent, with an attempts row
+ *   neither ─▶ difference "not consumed" ─▶ sent → pending under the same id,
+ *                                           fenced by status = sent, with an attempts row
  *
- * A subscription that was declared after an event was sent was never meant to have it; such pairs are counted apart. A leg that
- * cannot be read is "not compared", and a run with such a leg never says that there are no differences. All rows of one store are
- * sent again in one transaction with one audit row, which holds a digest of their ids. */
+ * A subscription that was declared after an event was sent was never meant to have it; such pairs
+ * are counted apart. A leg that cannot be read is "not compared", and a run with such a leg never
+ * says that there are no differences. All rows of one store are sent again in one transaction with
+ * one audit row, which holds a digest of their numbers. */
 #include "cli/reconcile.h"
 #include "base/digest.h"
 #include <inttypes.h>
@@ -21,7 +24,7 @@ enum { PAGE_ROWS = 500, PAGES_MAX = 1000000 };
 struct pair_leg {
     const struct config_subscription *sub;
     struct leg *inbox, *queue;
-    csn_usec declared_at;  /* 0: not known */
+    csn_usec declared_at; /* 0: not known */
     int64_t compared, missing, consumed, queued, before;
     bool readable;
 };
@@ -32,7 +35,7 @@ struct run {
     struct leg *outbox;
     struct pair_leg pair[SUBSCRIPTIONS_MAX];
     uint32_t pairs;
-    int64_t *seq;          /* rows to send again */
+    int64_t *seq; /* rows to send again */
     uint32_t rows;
     int64_t sent, young, other; /* rows of the outbox by what was done with them */
 };
@@ -42,10 +45,12 @@ struct run {
 static void pair_init(struct run *x, const struct config_subscription *sub) {
     struct pair_leg *p = &x->pair[x->pairs++];
     csn_error err = {0};
-    *p = (struct pair_leg){.sub = sub, .inbox = legs_find(x->l, sub->store),
+    *p = (struct pair_leg){.sub = sub,
+                           .inbox = legs_find(x->l, sub->store),
                            .queue = legs_find(x->l, kit_queue_store(x->l->config, sub->broker))};
     p->readable = p->inbox && p->inbox->db && p->queue && p->queue->db;
-    if (p->readable && kit_int(p->queue->db, "reconcile.bound", KIT_ARGS(KIT_TEXT(sub->consumer)), &p->declared_at, &err) != CSN_OK) {
+    if (p->readable && kit_int(p->queue->db, "reconcile.bound", KIT_ARGS(KIT_TEXT(sub->consumer)),
+                               &p->declared_at, &err) != CSN_OK) {
         leg_lost(p->queue, &err);
         p->readable = false;
     }
@@ -56,14 +61,19 @@ static json_t *pair_public(const struct run *x, const struct pair_leg *p) {
     out_put(o, "outbox", out_json_string(x->outbox->name));
     out_put(o, "consumer_name", out_json_string(p->sub->consumer));
     out_put(o, "store", out_json_string(p->sub->store));
-    out_put(o, "result", json_string(!p->readable ? "not_compared" : p->missing ? "differences" : "no_differences"));
+    out_put(o, "result",
+            json_string(!p->readable ? "not_compared"
+                        : p->missing ? "differences"
+                                     : "no_differences"));
     out_put(o, "compared", out_json_int64(p->compared));
     out_put(o, "consumed", out_json_int64(p->consumed));
     out_put(o, "queued", out_json_int64(p->queued));
     out_put(o, "not_consumed", out_json_int64(p->missing));
     out_put(o, "sent_before_subscription", out_json_int64(p->before));
     if (!p->readable) {
-        const struct leg *lost = p->inbox && !p->inbox->db ? p->inbox : p->queue && !p->queue->db ? p->queue : NULL;
+        const struct leg *lost = p->inbox && !p->inbox->db   ? p->inbox
+                                 : p->queue && !p->queue->db ? p->queue
+                                                             : NULL;
         out_put(o, "code", json_string("CSN-6001"));
         out_put(o, "text", out_json_string(lost ? lost->error.text : "–"));
     }
@@ -74,15 +84,18 @@ static json_t *pair_public(const struct run *x, const struct pair_leg *p) {
 
 enum found { FOUND_INBOX, FOUND_QUEUE, FOUND_NOWHERE };
 
-static csn_status look(struct pair_leg *p, const char *event_id, enum found *ret, json_t **ret_state, csn_error *err) {
+static csn_status look(struct pair_leg *p, const char *event_id, enum found *ret,
+                       json_t **ret_state, csn_error *err) {
     int64_t live = 0;
     *ret_state = NULL;
-    csn_status st = kit_int(p->queue->db, "reconcile.live", KIT_ARGS(KIT_TEXT(event_id), KIT_TEXT(p->sub->consumer)), &live, err);
+    csn_status st = kit_int(p->queue->db, "reconcile.live",
+                            KIT_ARGS(KIT_TEXT(event_id), KIT_TEXT(p->sub->consumer)), &live, err);
     if (st != CSN_OK) {
         leg_lost(p->queue, err);
         return st;
     }
-    st = kit_row(p->inbox->db, "reconcile.inbox", KIT_ARGS(KIT_TEXT(p->sub->consumer), KIT_TEXT(event_id)), ret_state, err);
+    st = kit_row(p->inbox->db, "reconcile.inbox",
+                 KIT_ARGS(KIT_TEXT(p->sub->consumer), KIT_TEXT(event_id)), ret_state, err);
     if (st != CSN_OK)
         leg_lost(p->inbox, err);
     *ret = *ret_state ? FOUND_INBOX : live ? FOUND_QUEUE : FOUND_NOWHERE;
@@ -101,12 +114,14 @@ static void difference(struct run *x, const struct pair_leg *p, const json_t *ro
     x->r->differences++;
 }
 
-/* A leg that fails here is not readable from now on, and what it had compared before does not count as whole. */
+/* A leg that fails here is not readable from now on, and what it had compared before does not count
+ * as whole. */
 static bool pair_row(struct run *x, struct pair_leg *p, const json_t *row) {
     enum found found = FOUND_NOWHERE;
     json_t *state = NULL;
     csn_error err = {0};
-    if (!p->inbox->db || !p->queue->db || look(p, row_text(row, "event_id"), &found, &state, &err) != CSN_OK) {
+    if (!p->inbox->db || !p->queue->db ||
+        look(p, row_text(row, "event_id"), &found, &state, &err) != CSN_OK) {
         p->readable = false;
         json_decref(state);
         return false;
@@ -139,7 +154,8 @@ static void compare_row(struct run *x, const json_t *row) {
     }
     x->sent++;
     for (uint32_t i = 0; i < x->pairs; i++)
-        if (x->pair[i].readable && kit_covers(x->l->config, x->pair[i].sub, row_text(row, "event_type")))
+        if (x->pair[i].readable &&
+            kit_covers(x->l->config, x->pair[i].sub, row_text(row, "event_type")))
             missing = pair_row(x, &x->pair[i], row) || missing;
     if (missing)
         x->seq[x->rows++] = row_int(row, "seq");
@@ -152,9 +168,10 @@ static csn_status compare(struct run *x, csn_error *err) {
     for (int page = 0; st == CSN_OK && n == PAGE_ROWS && page < PAGES_MAX; page++) {
         json_t *rows, *row;
         size_t i;
-        st = kit_rows(x->outbox->db, "reconcile.page", KIT_ARGS(KIT_INT(after), KIT_INT(PAGE_ROWS)), &rows, err);
+        st = kit_rows(x->outbox->db, "reconcile.page", KIT_ARGS(KIT_INT(after), KIT_INT(PAGE_ROWS)),
+                      &rows, err);
         n = json_array_size(rows);
-        json_array_foreach(rows, i, row) {
+        json_array_foreach (rows, i, row) {
             if (x->rows == RECONCILE_DIFFERENCES_MAX) {
                 x->r->cut = true;
                 break;
@@ -173,10 +190,14 @@ static csn_status compare(struct run *x, csn_error *err) {
 
 static csn_status resend_row(struct db *d, int64_t seq, int64_t *ret_resent, csn_error *err) {
     int64_t changed = 0;
-    csn_status st = kit_change(d, "reconcile.resent", KIT_ARGS(KIT_INT(seq), KIT_TEXT("reconcile run outbox: no inbox row and no queue copy"),
-                                                                KIT_INT(db_now(d))), &changed, err);
+    csn_status st = kit_change(
+        d, "reconcile.resent",
+        KIT_ARGS(KIT_INT(seq), KIT_TEXT("reconcile run outbox: no inbox row and no queue copy"),
+                 KIT_INT(db_now(d))),
+        &changed, err);
     if (st == CSN_OK && changed == 1)
-        st = kit_change(d, "reconcile.resend", KIT_ARGS(KIT_INT(seq), KIT_INT(db_now(d))), &changed, err);
+        st = kit_change(d, "reconcile.resend", KIT_ARGS(KIT_INT(seq), KIT_INT(db_now(d))), &changed,
+                        err);
     *ret_resent += st == CSN_OK && changed == 1;
     return st;
 }
@@ -200,15 +221,18 @@ static void rows_digest(const struct run *x, char ret[65]) {
     ret[64] = 0;
 }
 
-static csn_status resend_all(const struct run *x, struct db *d, int64_t *ret_resent, csn_error *err) {
+static csn_status resend_all(const struct run *x, struct db *d, int64_t *ret_resent,
+                             csn_error *err) {
     char digest[65], after[300];
     csn_status st = db_begin(d, err);
     for (uint32_t i = 0; st == CSN_OK && i < x->rows; i++)
         st = resend_row(d, x->seq[i], ret_resent, err);
     rows_digest(x, digest);
-    snprintf(after, sizeof after, "{\"selected\":%u,\"resent\":%" PRId64 ",\"rows_sha256\":\"%s\"}", x->rows, *ret_resent, digest);
+    snprintf(after, sizeof after, "{\"selected\":%u,\"resent\":%" PRId64 ",\"rows_sha256\":\"%s\"}",
+             x->rows, *ret_resent, digest);
     if (st == CSN_OK)
-        st = audit_append(d, x->r->actor, "reconcile.outbox", "outbox", x->r->reason, NULL, after, err);
+        st = audit_append(d, x->r->actor, "reconcile.outbox", "outbox", x->r->reason, NULL, after,
+                          err);
     if (st == CSN_OK)
         return db_commit(d, err);
     db_rollback(d);
@@ -287,14 +311,17 @@ csn_status reconcile_outbox(struct legs *l, struct reconcile *r, csn_error *err)
 /* ---- the command ---- */
 
 static void print(struct out *o, const struct reconcile *r) {
-    const char *const leg_heads[] = {message(MSG_COL_OUTBOX),   message(MSG_COL_CONSUMER), message(MSG_COL_RESULT_OF), message(MSG_COL_COMPARED),
-                                     message(MSG_COL_CONSUMED), message(MSG_COL_QUEUED),   message(MSG_COL_NOT_CONSUMED)};
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_EVENT), message(MSG_COL_TYPE), message(MSG_COL_CONSUMER),
+    const char *const leg_heads[] = {message(MSG_COL_OUTBOX),      message(MSG_COL_CONSUMER),
+                                     message(MSG_COL_RESULT_OF),   message(MSG_COL_COMPARED),
+                                     message(MSG_COL_CONSUMED),    message(MSG_COL_QUEUED),
+                                     message(MSG_COL_NOT_CONSUMED)};
+    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_EVENT),
+                                 message(MSG_COL_TYPE), message(MSG_COL_CONSUMER),
                                  message(MSG_COL_AT)};
     struct table *legs = table_new(7, leg_heads, "lllrrrr"), *t = table_new(5, heads, "lllll");
     size_t i;
     json_t *g;
-    json_array_foreach(r->legs, i, g) {
+    json_array_foreach (r->legs, i, g) {
         if (!row_has(g, "consumer_name") && strcmp(row_text(g, "result"), "not_compared") != 0)
             continue;
         table_cell(legs, row_text(g, "outbox"));
@@ -305,7 +332,7 @@ static void print(struct out *o, const struct reconcile *r) {
             table_cell(legs, row_has(g, keys[k]) ? row_text(g, keys[k]) : "–");
     }
     table_print(legs, o);
-    json_array_foreach(r->items, i, g) {
+    json_array_foreach (r->items, i, g) {
         table_cell(t, row_text(g, "store"));
         table_cell(t, row_text(g, "event_id"));
         table_cell(t, row_text(g, "event_type"));
@@ -328,8 +355,8 @@ static void summary(struct out *o, const struct reconcile *r) {
     else if (r->differences == 0)
         message_add(&t, MSG_RECONCILE_PARTLY, (long long)r->compared, (int)r->not_compared);
     else
-        message_add(&t, r->dry_run ? MSG_RECONCILE_WOULD : MSG_RECONCILE_FOUND, (long long)r->differences, (long long)r->compared,
-                    (long long)r->resent);
+        message_add(&t, r->dry_run ? MSG_RECONCILE_WOULD : MSG_RECONCILE_FOUND,
+                    (long long)r->differences, (long long)r->compared, (long long)r->resent);
     out_line(o, "%s", line);
     if (r->differences && r->not_compared) {
         text_init(&t, line, sizeof line);
@@ -349,7 +376,10 @@ static void answer(struct command_call *c, struct reconcile *r) {
         command_next_to(c, "event trace", row_text(json_array_get(r->items, 0), "event_id"));
     else
         command_next(c);
-    out_put(extra, "result", json_string(r->differences ? "differences" : r->not_compared ? "not_compared" : "no_differences"));
+    out_put(extra, "result",
+            json_string(r->differences    ? "differences"
+                        : r->not_compared ? "not_compared"
+                                          : "no_differences"));
     out_put(extra, "dry_run", json_boolean(r->dry_run));
     out_put(extra, "grace_ms", json_integer(r->grace / 1000));
     out_put(extra, "compared", out_json_int64(r->compared));
@@ -367,10 +397,12 @@ int reconcile_run(struct command_call *c) {
     struct legs l;
     char actor[200];
     csn_error err = {0};
-    struct reconcile r = {.reason = c->reason, .actor = command_actor(actor, sizeof actor), .dry_run = c->dry_run};
+    struct reconcile r = {
+        .reason = c->reason, .actor = command_actor(actor, sizeof actor), .dry_run = c->dry_run};
     r.grace = command_duration(c, "grace", c->config->reconcile.grace);
     if (strcmp(c->arg[0], "outbox") != 0)
-        return out_fail(c->out, ERR_USAGE, "reconcile run", "consign reconcile run outbox", "%s", "outbox");
+        return out_fail(c->out, ERR_USAGE, "reconcile run", "consign reconcile run outbox", "%s",
+                        "outbox");
     legs_open(&l, c->config, NULL, DB_READ_ONLY);
     csn_status st = reconcile_outbox(&l, &r, &err);
     legs_talk(&l, c->out);

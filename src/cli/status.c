@@ -1,8 +1,9 @@
 /* status.c: gathers bounded numbers and judges them.
  *
- * Each count stops at KIT_COUNT_MAX and is then shown as "≥"; each comes from a partial index, so that a million sent rows cost
- * nothing here. Needs are what a person has to look at; there is one for each cause, and with any the exit code is 1. A store that
- * cannot be read is a need, too: nothing is said about what was not seen. */
+ * Each count stops at KIT_COUNT_MAX and is then shown as "≥"; each comes from a partial index, so
+ * that a million sent rows cost nothing here. Needs are what a person has to look at; there is one
+ * for each cause, and with any the exit code is 1. A store that cannot be read is a need, too:
+ * nothing is said about what was not seen. */
 #include "cli/status.h"
 #include "cli/event_change.h"
 #include <inttypes.h>
@@ -14,13 +15,14 @@ enum { BLOCKED_SHOWN = 20, LATE_LEASES = 5 };
 struct status {
     struct legs *l;
     json_t *needs, *stores, *channels, *blocked, *counters;
-    csn_usec late;      /* an oldest due row older than this is a need */
+    csn_usec late; /* an oldest due row older than this is a need */
 };
 
 /* ---- needs ---- */
 
 /* what: a stable word for programs; the text is built by the caller. */
-static void need(struct status *s, const char *what, const char *store, const char *consumer, int64_t count, const struct text *text) {
+static void need(struct status *s, const char *what, const char *store, const char *consumer,
+                 int64_t count, const struct text *text) {
     json_t *o = json_object();
     out_put(o, "what", json_string(what));
     out_put(o, "store", out_json_string(store));
@@ -31,7 +33,8 @@ static void need(struct status *s, const char *what, const char *store, const ch
     out_append(s->needs, o);
 }
 
-static void need_count(struct status *s, const char *what, enum message_id id, const char *store, const char *consumer, int64_t count) {
+static void need_count(struct status *s, const char *what, enum message_id id, const char *store,
+                       const char *consumer, int64_t count) {
     char line[400], n[32];
     struct text t;
     if (count <= 0)
@@ -41,7 +44,8 @@ static void need_count(struct status *s, const char *what, enum message_id id, c
     need(s, what, store, consumer, count, &t);
 }
 
-static void need_age(struct status *s, const char *what, enum message_id id, const char *store, const char *consumer, csn_usec age) {
+static void need_age(struct status *s, const char *what, enum message_id id, const char *store,
+                     const char *consumer, csn_usec age) {
     char line[400], d[32];
     struct text t;
     if (age <= s->late)
@@ -55,8 +59,9 @@ static void need_age(struct status *s, const char *what, enum message_id id, con
 
 static const struct {
     const char *name, *statement;
-} counts[] = {{"pending", "status.pending"}, {"due", "status.due"},       {"sending", "status.sending"},
-              {"unknown", "status.unknown"}, {"waiting", "status.waiting"}, {"failed", "status.failed"},
+} counts[] = {{"pending", "status.pending"}, {"due", "status.due"},
+              {"sending", "status.sending"}, {"unknown", "status.unknown"},
+              {"waiting", "status.waiting"}, {"failed", "status.failed"},
               {"held", "status.held"},       {"strange", "status.strange"}};
 
 struct outbox {
@@ -76,7 +81,8 @@ static csn_status read_outbox(struct leg *g, struct outbox *o, csn_error *err) {
     int64_t oldest = 0;
     csn_status st = CSN_OK;
     for (size_t i = 0; st == CSN_OK && i < ARRAY_LEN(counts); i++)
-        st = kit_int(g->db, counts[i].statement, arg, strcmp(counts[i].name, "due") == 0 ? 2 : 1, &o->count[i], err);
+        st = kit_int(g->db, counts[i].statement, arg, strcmp(counts[i].name, "due") == 0 ? 2 : 1,
+                     &o->count[i], err);
     if (st == CSN_OK)
         st = kit_int(g->db, "status.oldest_due", &arg[1], 1, &oldest, err);
     o->oldest_due = oldest ? g->now - oldest : -1;
@@ -109,7 +115,8 @@ static void add_outbox(struct status *s, const struct leg *g, const struct outbo
     out_put(ch, "side", json_string("outbox"));
     for (size_t i = 0; i < ARRAY_LEN(counts); i++)
         out_put(ch, counts[i].name, kit_count(o->count[i]));
-    out_put(ch, "oldest_due_ms", o->oldest_due < 0 ? json_null() : json_integer(o->oldest_due / 1000));
+    out_put(ch, "oldest_due_ms",
+            o->oldest_due < 0 ? json_null() : json_integer(o->oldest_due / 1000));
     out_append(s->channels, ch);
 }
 
@@ -117,12 +124,12 @@ static csn_status strange_values(struct status *s, struct leg *g, csn_error *err
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "status.strange_values", NULL, 0, &rows, err);
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         char line[700];
         struct text t;
         text_init(&t, line, sizeof line);
-        message_add(&t, MSG_NEED_STRANGE, g->name, (int)row_int(row, "rows_of_status"), row_text(row, "status"),
-                    row_text(row, "event_id"));
+        message_add(&t, MSG_NEED_STRANGE, g->name, (int)row_int(row, "rows_of_status"),
+                    row_text(row, "status"), row_text(row, "event_id"));
         need(s, "strange_status", g->name, NULL, row_int(row, "rows_of_status"), &t);
     }
     json_decref(rows);
@@ -144,11 +151,13 @@ static csn_status look_outbox(struct status *s, struct leg *g, const json_t *met
 
 /* ---- blocked keys ---- */
 
-static csn_status add_blocked(struct status *s, struct leg *g, const json_t *first, csn_error *err) {
+static csn_status add_blocked(struct status *s, struct leg *g, const json_t *first,
+                              csn_error *err) {
     json_t *head = NULL, *o;
     int64_t followers = 0;
-    const struct kit_arg key[] = {KIT_TEXT(row_text(first, "event_id")), KIT_TEXT(row_text(first, "aggregate_type")),
-                                  KIT_TEXT(row_text(first, "aggregate_id")), KIT_INT(KIT_COUNT_MAX + 1)};
+    const struct kit_arg key[] = {
+        KIT_TEXT(row_text(first, "event_id")), KIT_TEXT(row_text(first, "aggregate_type")),
+        KIT_TEXT(row_text(first, "aggregate_id")), KIT_INT(KIT_COUNT_MAX + 1)};
     csn_status st = kit_row(g->db, "trace.head", key, 3, &head, err);
     if (st == CSN_OK)
         st = kit_int(g->db, "status.blocked_count", &key[1], 3, &followers, err);
@@ -157,8 +166,11 @@ static csn_status add_blocked(struct status *s, struct leg *g, const json_t *fir
         out_put(o, "store", out_json_string(g->name));
         out_put(o, "aggregate_type", out_json_string(row_text(first, "aggregate_type")));
         out_put(o, "aggregate_id", out_json_string(row_text(first, "aggregate_id")));
-        out_put(o, "head", row_has(head, "event_id") ? out_json_string(row_text(head, "event_id")) : json_null());
-        out_put(o, "head_status", row_has(head, "status") ? out_json_string(row_text(head, "status")) : json_null());
+        out_put(o, "head",
+                row_has(head, "event_id") ? out_json_string(row_text(head, "event_id"))
+                                          : json_null());
+        out_put(o, "head_status",
+                row_has(head, "status") ? out_json_string(row_text(head, "status")) : json_null());
         out_put(o, "followers", kit_count(followers));
         out_append(s->blocked, o);
         if (!row_has(head, "event_id"))
@@ -173,7 +185,8 @@ static csn_status look_blocked(struct status *s, struct leg *g, csn_error *err) 
     csn_status st = CSN_OK;
     for (int i = 0; st == CSN_OK && i < BLOCKED_SHOWN; i++) {
         json_t *first = NULL;
-        st = kit_row(g->db, "status.blocked_next", KIT_ARGS(KIT_TEXT(type), KIT_TEXT(id)), &first, err);
+        st = kit_row(g->db, "status.blocked_next", KIT_ARGS(KIT_TEXT(type), KIT_TEXT(id)), &first,
+                     err);
         if (!first)
             return st;
         copy_text(type, sizeof type, row_text(first, "aggregate_type"));
@@ -190,11 +203,12 @@ static csn_status add_counters(struct status *s, struct leg *g, json_t *store, c
     json_t *rows, *row, *o = json_object();
     size_t i;
     csn_status st = kit_rows(g->db, "status.counters", NULL, 0, &rows, err);
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         const char *name = row_text(row, "name");
         const char *sum = json_string_value(json_object_get(s->counters, name));
         out_put(o, name, out_json_int64(row_int(row, "total")));
-        out_put(s->counters, name, out_json_int64(row_int(row, "total") + (sum ? strtoll(sum, NULL, 10) : 0)));
+        out_put(s->counters, name,
+                out_json_int64(row_int(row, "total") + (sum ? strtoll(sum, NULL, 10) : 0)));
     }
     json_decref(rows);
     out_put(store, "counters", o);
@@ -242,32 +256,38 @@ static void store_status(struct status *s, struct leg *g) {
 
 struct consumer {
     int64_t unacked, waiting, processing, dead, conflict, letters, keys, lanes_held;
-    csn_usec oldest;    /* age of the oldest unacked copy at the head of its partition; -1 none */
-    bool queue, inbox;  /* whether they could be read */
+    csn_usec oldest;   /* age of the oldest unacked copy at the head of its partition; -1 none */
+    bool queue, inbox; /* whether they could be read */
 };
 
-static csn_status read_queue(struct leg *q, const struct config_subscription *sub, struct consumer *k, csn_error *err) {
+static csn_status read_queue(struct leg *q, const struct config_subscription *sub,
+                             struct consumer *k, csn_error *err) {
     char name[NAME_MAX_ + 8];
     json_t *lanes = NULL;
     int64_t oldest = 0;
     snprintf(name, sizeof name, "sub/%s", sub->consumer);
-    csn_status st = kit_int(q->db, "status.unacked", KIT_ARGS(KIT_TEXT(sub->consumer), KIT_INT(KIT_COUNT_MAX + 1)), &k->unacked, err);
+    csn_status st =
+        kit_int(q->db, "status.unacked",
+                KIT_ARGS(KIT_TEXT(sub->consumer), KIT_INT(KIT_COUNT_MAX + 1)), &k->unacked, err);
     if (st == CSN_OK)
-        st = kit_int(q->db, "status.oldest_unacked", KIT_ARGS(KIT_TEXT(sub->consumer)), &oldest, err);
+        st = kit_int(q->db, "status.oldest_unacked", KIT_ARGS(KIT_TEXT(sub->consumer)), &oldest,
+                     err);
     if (st == CSN_OK)
-        st = kit_row(q->db, "status.sub_lanes", KIT_ARGS(KIT_TEXT(name), KIT_INT(q->now)), &lanes, err);
+        st = kit_row(q->db, "status.sub_lanes", KIT_ARGS(KIT_TEXT(name), KIT_INT(q->now)), &lanes,
+                     err);
     k->lanes_held = row_int(lanes, "held");
     k->oldest = oldest ? q->now - oldest : -1;
     json_decref(lanes);
     return st;
 }
 
-static csn_status read_inbox(struct leg *g, const struct config_subscription *sub, struct consumer *k, csn_error *err) {
+static csn_status read_inbox(struct leg *g, const struct config_subscription *sub,
+                             struct consumer *k, csn_error *err) {
     const struct kit_arg arg[] = {KIT_TEXT(sub->consumer), KIT_INT(KIT_COUNT_MAX + 1)};
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "status.inbox", arg, 2, &rows, err);
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         int64_t n = row_int(row, "rows_of_state");
         const char *state = row_text(row, "state");
         k->waiting += strcmp(state, "waiting") == 0 ? n : 0;
@@ -283,7 +303,8 @@ static csn_status read_inbox(struct leg *g, const struct config_subscription *su
     return st;
 }
 
-static void add_consumer(struct status *s, const struct config_subscription *sub, const struct consumer *k) {
+static void add_consumer(struct status *s, const struct config_subscription *sub,
+                         const struct consumer *k) {
     char name[NAME_MAX_ * 2 + 8];
     json_t *ch = json_object();
     snprintf(name, sizeof name, "%s→%s", sub->broker, sub->consumer);
@@ -292,12 +313,14 @@ static void add_consumer(struct status *s, const struct config_subscription *sub
     out_put(ch, "side", json_string("inbox"));
     out_put(ch, "consumer_name", out_json_string(sub->consumer));
     out_put(ch, "unacked", k->queue ? kit_count(k->unacked) : json_null());
-    out_put(ch, "oldest_unacked_ms", k->queue && k->oldest >= 0 ? json_integer(k->oldest / 1000) : json_null());
+    out_put(ch, "oldest_unacked_ms",
+            k->queue && k->oldest >= 0 ? json_integer(k->oldest / 1000) : json_null());
     const struct {
         const char *name;
         int64_t n;
-    } list[] = {{"processing", k->processing}, {"waiting", k->waiting},       {"dead", k->dead},
-                {"conflict", k->conflict},     {"dead_letters", k->letters}, {"parked_keys", k->keys}};
+    } list[] = {
+        {"processing", k->processing}, {"waiting", k->waiting},      {"dead", k->dead},
+        {"conflict", k->conflict},     {"dead_letters", k->letters}, {"parked_keys", k->keys}};
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         out_put(ch, list[i].name, k->inbox ? kit_count(list[i].n) : json_null());
     out_append(s->channels, ch);
@@ -306,7 +329,8 @@ static void add_consumer(struct status *s, const struct config_subscription *sub
 static void consumer_status(struct status *s, const struct config_subscription *sub) {
     struct consumer k = {.oldest = -1};
     csn_error err = {0};
-    struct leg *q = legs_find(s->l, kit_queue_store(s->l->config, sub->broker)), *g = legs_find(s->l, sub->store);
+    struct leg *q = legs_find(s->l, kit_queue_store(s->l->config, sub->broker)),
+               *g = legs_find(s->l, sub->store);
     k.queue = q && q->db && read_queue(q, sub, &k, &err) == CSN_OK;
     k.inbox = g && g->db && read_inbox(g, sub, &k, &err) == CSN_OK;
     add_consumer(s, sub, &k);
@@ -343,7 +367,8 @@ static void cell_count(struct table *t, const json_t *ch, const char *key) {
     if (!json_is_object(n))
         table_cell(t, "?");
     else
-        table_cell_format(t, "%s%s", json_is_true(json_object_get(n, "exact")) ? "" : "≥", strcmp(value, "0") == 0 ? "–" : value);
+        table_cell_format(t, "%s%s", json_is_true(json_object_get(n, "exact")) ? "" : "≥",
+                          strcmp(value, "0") == 0 ? "–" : value);
 }
 
 static void cell_age(struct table *t, const json_t *ch, const char *key) {
@@ -351,12 +376,13 @@ static void cell_age(struct table *t, const json_t *ch, const char *key) {
     table_cell(t, row_has(ch, key) ? out_duration(row_int(ch, key) * 1000, d) : "–");
 }
 
-static void print_channels(struct out *o, const json_t *channels, const char *side, const char *const *keys, int n,
-                           const char *age, const char *const *heads) {
+static void print_channels(struct out *o, const json_t *channels, const char *side,
+                           const char *const *keys, int n, const char *age,
+                           const char *const *heads) {
     struct table *t = table_new(n + 2, heads, "lrrrrrrrrr");
     size_t i;
     json_t *ch;
-    json_array_foreach(channels, i, ch) {
+    json_array_foreach (channels, i, ch) {
         if (strcmp(row_text(ch, "side"), side) != 0)
             continue;
         table_cell(t, row_text(ch, "channel"));
@@ -371,18 +397,20 @@ static void print_channels(struct out *o, const json_t *channels, const char *si
 }
 
 static void print_stores(struct out *o, const json_t *stores) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_STATE), message(MSG_COL_PRODUCT), message(MSG_COL_SCHEMA),
-                                 message(MSG_COL_ALIVE), message(MSG_COL_LANES_HELD)};
+    const char *const heads[] = {message(MSG_COL_STORE),   message(MSG_COL_STATE),
+                                 message(MSG_COL_PRODUCT), message(MSG_COL_SCHEMA),
+                                 message(MSG_COL_ALIVE),   message(MSG_COL_LANES_HELD)};
     struct table *t = table_new(6, heads, "lllrrr");
     size_t i;
     json_t *s;
-    json_array_foreach(stores, i, s) {
+    json_array_foreach (stores, i, s) {
         table_cell(t, row_text(s, "name"));
         table_cell(t, row_text(s, "state"));
         table_cell(t, row_has(s, "product") ? row_text(s, "product") : "–");
         table_cell(t, row_has(s, "schema") ? row_text(s, "schema") : "–");
         table_cell_int(t, row_int(s, "members_alive"));
-        table_cell_format(t, "%d/%d", (int)row_int(s, "outbox_lanes_held"), (int)row_int(s, "outbox_lanes"));
+        table_cell_format(t, "%d/%d", (int)row_int(s, "outbox_lanes_held"),
+                          (int)row_int(s, "outbox_lanes"));
     }
     table_print(t, o);
     out_line(o, "%s", "");
@@ -390,12 +418,13 @@ static void print_stores(struct out *o, const json_t *stores) {
 }
 
 static void print_blocked(struct out *o, const json_t *blocked) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_KEY), message(MSG_COL_HEAD), message(MSG_COL_STATUS),
+    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_KEY),
+                                 message(MSG_COL_HEAD), message(MSG_COL_STATUS),
                                  message(MSG_COL_FOLLOWERS)};
     struct table *t = table_new(5, heads, "llllr");
     size_t i;
     json_t *b;
-    json_array_foreach(blocked, i, b) {
+    json_array_foreach (blocked, i, b) {
         const char *type = row_text(b, "aggregate_type");
         table_cell(t, row_text(b, "store"));
         table_cell_format(t, "%s%s%s", type, *type ? "/" : "", row_text(b, "aggregate_id"));
@@ -412,29 +441,36 @@ static void print_blocked(struct out *o, const json_t *blocked) {
 static void print(struct out *o, const json_t *d) {
     static const char *const outbox[] = {"due", "sending", "unknown", "waiting", "failed", "held"};
     static const char *const inbox[] = {"unacked", "waiting", "conflict", "dead_letters"};
-    const char *const outbox_heads[] = {message(MSG_COL_CHANNEL), message(MSG_COL_DUE),    message(MSG_COL_SENDING),
-                                        message(MSG_COL_UNKNOWN), message(MSG_COL_WAITING), message(MSG_COL_FAILED),
+    const char *const outbox_heads[] = {message(MSG_COL_CHANNEL), message(MSG_COL_DUE),
+                                        message(MSG_COL_SENDING), message(MSG_COL_UNKNOWN),
+                                        message(MSG_COL_WAITING), message(MSG_COL_FAILED),
                                         message(MSG_COL_HELD),    message(MSG_COL_OLDEST_DUE)};
-    const char *const inbox_heads[] = {message(MSG_COL_CHANNEL),  message(MSG_COL_UNACKED), message(MSG_COL_WAITING),
-                                       message(MSG_COL_CONFLICT), message(MSG_COL_DEAD),    message(MSG_COL_OLDEST)};
+    const char *const inbox_heads[] = {message(MSG_COL_CHANNEL), message(MSG_COL_UNACKED),
+                                       message(MSG_COL_WAITING), message(MSG_COL_CONFLICT),
+                                       message(MSG_COL_DEAD),    message(MSG_COL_OLDEST)};
     size_t i;
     json_t *n;
     char line[1600];
     print_stores(o, json_object_get(d, "stores"));
-    print_channels(o, json_object_get(d, "channels"), "outbox", outbox, (int)ARRAY_LEN(outbox), "oldest_due_ms", outbox_heads);
-    print_channels(o, json_object_get(d, "channels"), "inbox", inbox, (int)ARRAY_LEN(inbox), "oldest_unacked_ms", inbox_heads);
+    print_channels(o, json_object_get(d, "channels"), "outbox", outbox, (int)ARRAY_LEN(outbox),
+                   "oldest_due_ms", outbox_heads);
+    print_channels(o, json_object_get(d, "channels"), "inbox", inbox, (int)ARRAY_LEN(inbox),
+                   "oldest_unacked_ms", inbox_heads);
     print_blocked(o, json_object_get(d, "blocked"));
-    json_array_foreach(json_object_get(d, "needs"), i, n) out_line(o, "! %s", out_safe_text(row_text(n, "text"), line, sizeof line));
+    json_array_foreach (json_object_get(d, "needs"), i, n)
+        out_line(o, "! %s", out_safe_text(row_text(n, "text"), line, sizeof line));
     if (json_array_size(json_object_get(d, "needs")) == 0)
         out_line(o, "%s", message(MSG_STATUS_HEALTHY));
 }
 
 static void hint(struct command_call *c, const json_t *needs) {
-    static const char *const next[][3] = {{"failed", "event list", "--status failed"}, {"strange_status", "event list", "--status strange"},
-                                          {"dead_letters", "dead list", ""}, {"no_dispatcher", "serve", ""}};
+    static const char *const next[][3] = {{"failed", "event list", "--status failed"},
+                                          {"strange_status", "event list", "--status strange"},
+                                          {"dead_letters", "dead list", ""},
+                                          {"no_dispatcher", "serve", ""}};
     size_t k;
     json_t *n;
-    json_array_foreach(needs, k, n) {
+    json_array_foreach (needs, k, n) {
         for (size_t i = 0; i < ARRAY_LEN(next); i++) {
             if (strcmp(row_text(n, "what"), next[i][0]) != 0)
                 continue;

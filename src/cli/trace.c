@@ -1,12 +1,16 @@
 /* trace.c: gathers facts and puts them in order.
  *
- *   per store:  outbox row → written claimed published confirmed waiting      attempts → claimed, and kinds of their own name
- *               inbox rows → received duplicate handled                       queue copies → published
- *               dead letters → dead conflict                                  audit → held cancelled replayed released decided
- *   at the end: what should be there and is not → missing, with the reason
+ *   outbox row     written claimed published confirmed waiting
+ *   attempts       claimed, and kinds of their own name: nacked unanswered parked resent …
+ *   queue copies   published
+ *   inbox rows     received duplicate handled
+ *   dead letters   dead conflict
+ *   audit          held cancelled replayed released decided
+ *   what should be there and is not: missing, with the reason
  *
- * Instants of different stores are put side by side as they are: each store's own clock. A fact without an instant (what is so
- * now) comes after all others, and what is missing comes last. Nothing is written anywhere. */
+ * Instants of different stores are put side by side as they are: each store's own clock. A fact
+ * without an instant (what is so now) comes after all others, and what is missing comes last.
+ * Nothing is written anywhere. */
 #include "cli/trace.h"
 #include "base/digest.h"
 #include "core/handler.h"
@@ -17,19 +21,21 @@
 struct trace {
     struct legs *l;
     const char *id;
-    json_t *facts;    /* raw */
-    json_t *row;      /* of the outbox, raw, or NULL */
-    json_t *inbox;    /* raw rows with their store */
-    json_t *copies;   /* raw queue rows with their store */
-    json_t *results;  /* raw */
+    json_t *facts;   /* raw */
+    json_t *row;     /* of the outbox, raw, or NULL */
+    json_t *inbox;   /* raw rows with their store */
+    json_t *copies;  /* raw queue rows with their store */
+    json_t *results; /* raw */
     char row_store[NAME_MAX_];
-    char type[256];   /* event_type, from whoever knows it; empty: nobody does */
+    char type[256]; /* event_type, from whoever knows it; empty: nobody does */
 };
 
 /* The order of facts with the same instant. */
 static const char *const kinds[] = {
-    "written", "held", "released", "replayed", "decided", "claimed", "published", "confirmed", "returned", "nacked", "unanswered",
-    "failed", "expired", "cancelled", "received", "duplicate", "parked", "handled", "conflict", "dead", "resent", "waiting", "missing",
+    "written",   "held",      "released", "replayed",  "decided",    "claimed",
+    "published", "confirmed", "returned", "nacked",    "unanswered", "failed",
+    "expired",   "cancelled", "received", "duplicate", "parked",     "handled",
+    "conflict",  "dead",      "resent",   "waiting",   "missing",
 };
 
 /* ---- building ---- */
@@ -56,7 +62,8 @@ static void take_all(json_t *f, const json_t *row, const char *const *keys) {
 }
 
 /* A missing fact: which evidence, for which consumer, and why, in the reader's language. */
-static json_t *missing(struct trace *t, const char *store, const char *evidence, const char *consumer, struct text *why) {
+static json_t *missing(struct trace *t, const char *store, const char *evidence,
+                       const char *consumer, struct text *why) {
     json_t *f = fact(t, store, "missing", 0);
     out_put(f, "evidence", out_json_string(evidence));
     if (consumer)
@@ -75,8 +82,9 @@ static void know_type(struct trace *t, const json_t *row) {
 static bool claimed_already(const struct trace *t, const char *store, int64_t at) {
     size_t i;
     json_t *f;
-    json_array_foreach(t->facts, i, f) {
-        if (row_int(f, "at") == at && strcmp(row_text(f, "kind"), "claimed") == 0 && strcmp(row_text(f, "store"), store) == 0)
+    json_array_foreach (t->facts, i, f) {
+        if (row_int(f, "at") == at && strcmp(row_text(f, "kind"), "claimed") == 0 &&
+            strcmp(row_text(f, "store"), store) == 0)
             return true;
     }
     return false;
@@ -92,7 +100,8 @@ static csn_status waits_now(struct trace *t, struct leg *g, const json_t *row, c
     out_put(f, "waits_for", json_string("key"));
     json_t *head = NULL;
     csn_status st = kit_row(g->db, "trace.head",
-                            KIT_ARGS(KIT_TEXT(t->id), KIT_TEXT(row_text(row, "aggregate_type")), KIT_TEXT(row_text(row, "aggregate_id"))),
+                            KIT_ARGS(KIT_TEXT(t->id), KIT_TEXT(row_text(row, "aggregate_type")),
+                                     KIT_TEXT(row_text(row, "aggregate_id"))),
                             &head, err);
     if (head) {
         take(f, head, "event_id", "head");
@@ -104,8 +113,9 @@ static csn_status waits_now(struct trace *t, struct leg *g, const json_t *row, c
 
 static void outbox_facts(struct trace *t, struct leg *g, const json_t *row) {
     take_all(fact(t, g->name, "written", row_int(row, "created_at")), row,
-             (const char *const[]){"seq", "event_type", "aggregate_type", "aggregate_id", "aggregate_version", "schema_version",
-                                   "tenant", "traceparent", "correlation_id", "causation_id", NULL});
+             (const char *const[]){"seq", "event_type", "aggregate_type", "aggregate_id",
+                                   "aggregate_version", "schema_version", "tenant", "traceparent",
+                                   "correlation_id", "causation_id", NULL});
     if (row_has(row, "claimed_at") && !claimed_already(t, g->name, row_int(row, "claimed_at")))
         take(fact(t, g->name, "claimed", row_int(row, "claimed_at")), row, "attempts", "attempt");
     if (row_has(row, "published_at")) {
@@ -130,7 +140,8 @@ static csn_status look_outbox(struct trace *t, struct leg *g, csn_error *err) {
         st = waits_now(t, g, row, err);
     know_type(t, row);
     if (t->row) {
-        json_decref(row); /* a second outbox with the same id: its facts are listed, the first is the event */
+        json_decref(row); /* a second outbox with the same id: its facts are listed, the first is
+                             the event */
         return st;
     }
     t->row = row;
@@ -141,7 +152,8 @@ static csn_status look_outbox(struct trace *t, struct leg *g, csn_error *err) {
 /* A resend keeps the publish and the confirm that it overwrote in planned_at and started_at. */
 static void resent_facts(struct trace *t, struct leg *g, const json_t *a) {
     if (row_has(a, "planned_at"))
-        out_put(fact(t, g->name, "published", row_int(a, "planned_at")), "source", json_string("outbox"));
+        out_put(fact(t, g->name, "published", row_int(a, "planned_at")), "source",
+                json_string("outbox"));
     if (row_has(a, "started_at")) {
         json_t *f = fact(t, g->name, "confirmed", row_int(a, "started_at"));
         take(f, a, "member", "member");
@@ -157,7 +169,9 @@ static void attempt_fact(struct trace *t, struct leg *g, const json_t *a) {
              !claimed_already(t, g->name, row_int(a, "started_at")))
         take(fact(t, g->name, "claimed", row_int(a, "started_at")), a, "attempt", "attempt");
     json_t *f = fact(t, g->name, row_text(a, "kind"), row_int(a, "at_at"));
-    take_all(f, a, (const char *const[]){"side", "consumer_name", "attempt", "member", "code", "error", NULL});
+    take_all(
+        f, a,
+        (const char *const[]){"side", "consumer_name", "attempt", "member", "code", "error", NULL});
     take(f, a, "member_label", "by");
     if (!resent)
         take_all(f, a, (const char *const[]){"planned_at", "started_at", NULL});
@@ -167,7 +181,8 @@ static csn_status look_attempts(struct trace *t, struct leg *g, csn_error *err) 
     json_t *rows, *a;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.attempts", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach(rows, i, a) attempt_fact(t, g, a);
+    json_array_foreach (rows, i, a)
+        attempt_fact(t, g, a);
     json_decref(rows);
     return st;
 }
@@ -178,7 +193,7 @@ static csn_status look_queue(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *q;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.queue", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach(rows, i, q) {
+    json_array_foreach (rows, i, q) {
         json_t *f = fact(t, g->name, "published", row_int(q, "published_at"));
         out_put(f, "source", json_string("queue"));
         take(f, q, "subscription", "consumer_name");
@@ -196,15 +211,17 @@ static csn_status look_queue(struct trace *t, struct leg *g, csn_error *err) {
 static bool parked_already(const struct trace *t, const char *store, const char *consumer) {
     size_t i;
     json_t *f;
-    json_array_foreach(t->facts, i, f) {
-        if (strcmp(row_text(f, "kind"), "parked") == 0 && strcmp(row_text(f, "store"), store) == 0 &&
+    json_array_foreach (t->facts, i, f) {
+        if (strcmp(row_text(f, "kind"), "parked") == 0 &&
+            strcmp(row_text(f, "store"), store) == 0 &&
             strcmp(row_text(f, "consumer_name"), consumer) == 0)
             return true;
     }
     return false;
 }
 
-static json_t *inbox_fact(struct trace *t, struct leg *g, const json_t *row, const char *kind, int64_t at) {
+static json_t *inbox_fact(struct trace *t, struct leg *g, const json_t *row, const char *kind,
+                          int64_t at) {
     json_t *f = fact(t, g->name, kind, at);
     take(f, row, "consumer_name", "consumer_name");
     return f;
@@ -213,7 +230,8 @@ static json_t *inbox_fact(struct trace *t, struct leg *g, const json_t *row, con
 static void inbox_facts(struct trace *t, struct leg *g, const json_t *i) {
     const char *state = row_text(i, "state");
     bool finished = strcmp(state, "done") == 0 || strcmp(state, "refused") == 0;
-    int64_t received = row_has(i, "received_at") ? row_int(i, "received_at") : row_int(i, "processed_at");
+    int64_t received =
+        row_has(i, "received_at") ? row_int(i, "received_at") : row_int(i, "processed_at");
     json_t *f = inbox_fact(t, g, i, "received", received);
     take_all(f, i, (const char *const[]){"entity_version", "broker_part", "broker_pos", NULL});
     if (row_int(i, "duplicates") > 0) {
@@ -222,7 +240,8 @@ static void inbox_facts(struct trace *t, struct leg *g, const json_t *i) {
     }
     if (finished) {
         f = inbox_fact(t, g, i, "handled", row_int(i, "processed_at"));
-        out_put(f, "verdict", out_json_string(row_has(i, "verdict") ? row_text(i, "verdict") : state));
+        out_put(f, "verdict",
+                out_json_string(row_has(i, "verdict") ? row_text(i, "verdict") : state));
         take_all(f, i, (const char *const[]){"state", "result", "attempts", NULL});
         take(f, i, "error", "error");
     }
@@ -236,7 +255,7 @@ static csn_status look_inbox(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.inbox", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         inbox_facts(t, g, row);
         know_type(t, row);
         out_put(row, "store", out_json_string(g->name));
@@ -250,10 +269,12 @@ static csn_status look_dead(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *d;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.dead", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach(rows, i, d) {
+    json_array_foreach (rows, i, d) {
         bool conflict = strcmp(row_text(d, "class"), "conflict") == 0;
         json_t *f = inbox_fact(t, g, d, conflict ? "conflict" : "dead", row_int(d, "dead_at"));
-        take_all(f, d, (const char *const[]){"class", "code", "error", "attempts", "failures", "state", NULL});
+        take_all(
+            f, d,
+            (const char *const[]){"class", "code", "error", "attempts", "failures", "state", NULL});
         take(f, d, "id", "letter");
         know_type(t, d);
     }
@@ -262,8 +283,11 @@ static csn_status look_dead(struct trace *t, struct leg *g, csn_error *err) {
 }
 
 static const char *kind_of_act(const char *action) {
-    static const char *const kind[][2] = {{"event.hold", "held"}, {"event.cancel", "cancelled"}, {"event.retry", "replayed"},
-                                          {"event.release", "released"}, {"dead.decide", "decided"}};
+    static const char *const kind[][2] = {{"event.hold", "held"},
+                                          {"event.cancel", "cancelled"},
+                                          {"event.retry", "replayed"},
+                                          {"event.release", "released"},
+                                          {"dead.decide", "decided"}};
     for (size_t i = 0; i < ARRAY_LEN(kind); i++)
         if (strcmp(action, kind[i][0]) == 0)
             return kind[i][1];
@@ -274,7 +298,7 @@ static csn_status look_audit(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *a;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.audit", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach(rows, i, a) {
+    json_array_foreach (rows, i, a) {
         const char *kind = kind_of_act(row_text(a, "action"));
         if (!kind)
             continue;
@@ -291,8 +315,9 @@ static csn_status look_audit(struct trace *t, struct leg *g, csn_error *err) {
 static bool listed(const struct trace *t, const char *store, const char *event_id) {
     size_t i;
     json_t *r;
-    json_array_foreach(t->results, i, r) {
-        if (strcmp(row_text(r, "event_id"), event_id) == 0 && strcmp(row_text(r, "store"), store) == 0)
+    json_array_foreach (t->results, i, r) {
+        if (strcmp(row_text(r, "event_id"), event_id) == 0 &&
+            strcmp(row_text(r, "store"), store) == 0)
             return true;
     }
     return false;
@@ -305,8 +330,10 @@ static void add_result(struct trace *t, struct leg *g, json_t *row) {
     out_append(t->results, json_incref(row));
 }
 
-/* The id that a handler's step gives its result event: SHA-256 over consumer, event id and step, parted by zero bytes, as a UUID. */
-static void derived_id(const char *consumer, const char *event_id, uint32_t step, char ret[TOKEN_SIZE]) {
+/* The id that a handler's step gives its result event: SHA-256 over consumer, event id and step,
+ * parted by zero bytes, as a UUID. */
+static void derived_id(const char *consumer, const char *event_id, uint32_t step,
+                       char ret[TOKEN_SIZE]) {
     struct sha256 sha;
     uint8_t raw[32];
     char number[16];
@@ -322,7 +349,8 @@ static void derived_id(const char *consumer, const char *event_id, uint32_t step
 }
 
 /* Result events of a handler are found by their derived ids, however old they are. */
-static csn_status derived_results(struct trace *t, struct leg *g, const json_t *inbox, csn_error *err) {
+static csn_status derived_results(struct trace *t, struct leg *g, const json_t *inbox,
+                                  csn_error *err) {
     csn_status st = CSN_OK;
     for (uint32_t step = 0; st == CSN_OK && step < HANDLER_STEPS_MAX; step++) {
         char id[TOKEN_SIZE];
@@ -340,10 +368,12 @@ static csn_status derived_results(struct trace *t, struct leg *g, const json_t *
 static csn_status look_results(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *row;
     size_t i;
-    csn_status st = kit_rows(g->db, "trace.results", KIT_ARGS(KIT_TEXT(t->id), KIT_INT(KIT_WINDOW)), &rows, err);
-    json_array_foreach(rows, i, row) add_result(t, g, row);
+    csn_status st = kit_rows(g->db, "trace.results", KIT_ARGS(KIT_TEXT(t->id), KIT_INT(KIT_WINDOW)),
+                             &rows, err);
+    json_array_foreach (rows, i, row)
+        add_result(t, g, row);
     json_decref(rows);
-    json_array_foreach(t->inbox, i, row) {
+    json_array_foreach (t->inbox, i, row) {
         if (st == CSN_OK && strcmp(row_text(row, "store"), g->name) == 0)
             st = derived_results(t, g, row, err);
     }
@@ -400,14 +430,15 @@ static void why_pending(struct trace *t, struct text *why, csn_usec now) {
 static void why_waiting(struct trace *t, struct text *why) {
     size_t i;
     json_t *f, *last = NULL;
-    json_array_foreach(t->facts, i, f) {
+    json_array_foreach (t->facts, i, f) {
         if (strcmp(row_text(f, "kind"), "waiting") == 0 && !row_has(f, "at"))
             last = f;
     }
     if (row_int(t->row, "waits_for") == WAITS_ROUTE)
         message_add(why, MSG_TRACE_WAITS_ROUTE, row_text(t->row, "route"));
     else if (last && row_has(last, "head"))
-        message_add(why, MSG_TRACE_WAITS_KEY, row_text(last, "head"), row_text(last, "head_status"));
+        message_add(why, MSG_TRACE_WAITS_KEY, row_text(last, "head"),
+                    row_text(last, "head_status"));
     else
         message_add(why, MSG_TRACE_WAITS_NOBODY);
 }
@@ -428,7 +459,8 @@ static void missing_confirm(struct trace *t, csn_usec now) {
     else if (strcmp(status, "waiting") == 0)
         why_waiting(t, &why);
     else if (strcmp(status, "failed") == 0)
-        message_add(&why, MSG_TRACE_FAILED, row_has(t->row, "last_error") ? row_text(t->row, "last_error") : "–");
+        message_add(&why, MSG_TRACE_FAILED,
+                    row_has(t->row, "last_error") ? row_text(t->row, "last_error") : "–");
     else if (strcmp(status, "held") == 0)
         message_add(&why, MSG_TRACE_HELD);
     else
@@ -439,8 +471,9 @@ static void missing_confirm(struct trace *t, csn_usec now) {
 static const json_t *inbox_of(const struct trace *t, const struct config_subscription *s) {
     size_t i;
     json_t *row;
-    json_array_foreach(t->inbox, i, row) {
-        if (strcmp(row_text(row, "consumer_name"), s->consumer) == 0 && strcmp(row_text(row, "store"), s->store) == 0)
+    json_array_foreach (t->inbox, i, row) {
+        if (strcmp(row_text(row, "consumer_name"), s->consumer) == 0 &&
+            strcmp(row_text(row, "store"), s->store) == 0)
             return row;
     }
     return NULL;
@@ -450,8 +483,9 @@ static const json_t *inbox_of(const struct trace *t, const struct config_subscri
 static const json_t *copy_of(const struct trace *t, const char *consumer, const char *store) {
     size_t i;
     json_t *q, *best = NULL;
-    json_array_foreach(t->copies, i, q) {
-        if (strcmp(row_text(q, "subscription"), consumer) != 0 || strcmp(row_text(q, "store"), store) != 0)
+    json_array_foreach (t->copies, i, q) {
+        if (strcmp(row_text(q, "subscription"), consumer) != 0 ||
+            strcmp(row_text(q, "store"), store) != 0)
             continue;
         if (!best || !row_has(q, "acked_at"))
             best = q;
@@ -459,7 +493,8 @@ static const json_t *copy_of(const struct trace *t, const char *consumer, const 
     return best;
 }
 
-static void why_no_inbox(struct trace *t, const struct config_subscription *s, struct text *why, const char **ret_queue) {
+static void why_no_inbox(struct trace *t, const struct config_subscription *s, struct text *why,
+                         const char **ret_queue) {
     const char *store = kit_queue_store(t->l->config, s->broker);
     struct leg *queue = legs_find(t->l, store);
     const json_t *q = store ? copy_of(t, s->consumer, store) : NULL;
@@ -474,7 +509,8 @@ static void why_no_inbox(struct trace *t, const struct config_subscription *s, s
         message_add(why, MSG_TRACE_QUEUE_ACKED, out_time(row_int(q, "acked_at"), a));
     } else if (q && row_has(q, "lease_until") && row_int(q, "lease_until") > queue->now) {
         *ret_queue = "leased";
-        message_add(why, MSG_TRACE_QUEUE_LEASED, out_time(row_int(q, "delivered_at"), a), out_time(row_int(q, "lease_until"), b));
+        message_add(why, MSG_TRACE_QUEUE_LEASED, out_time(row_int(q, "delivered_at"), a),
+                    out_time(row_int(q, "lease_until"), b));
     } else if (q) {
         *ret_queue = "waiting";
         snprintf(a, sizeof a, "%" PRId64, row_int(q, "pos"));
@@ -576,9 +612,10 @@ static json_t *ordered(const json_t *facts) {
     size_t n = json_array_size(facts), i;
     json_t *list = json_array(), *f;
     struct place *place = calloc(n ? n : 1, sizeof *place);
-    json_array_foreach(facts, i, f) {
+    json_array_foreach (facts, i, f) {
         if (place)
-            place[i] = (struct place){row_has(f, "at") ? row_int(f, "at") : INT64_MAX, rank_of(row_text(f, "kind")), i};
+            place[i] = (struct place){row_has(f, "at") ? row_int(f, "at") : INT64_MAX,
+                                      rank_of(row_text(f, "kind")), i};
     }
     if (place)
         qsort(place, n, sizeof *place, by_place);
@@ -610,8 +647,16 @@ static json_t *consumers(const struct trace *t) {
 }
 
 static json_t *event_of(const struct trace *t) {
-    static const char *const keys[] = {"event_type", "aggregate_type", "aggregate_id", "aggregate_version", "schema_version",
-                                       "status", "attempts", "failures", "seq", NULL};
+    static const char *const keys[] = {"event_type",
+                                       "aggregate_type",
+                                       "aggregate_id",
+                                       "aggregate_version",
+                                       "schema_version",
+                                       "status",
+                                       "attempts",
+                                       "failures",
+                                       "seq",
+                                       NULL};
     if (!t->row)
         return json_null();
     json_t *o = json_object();
@@ -625,12 +670,17 @@ static json_t *event_of(const struct trace *t) {
 static json_t *results_of(const struct trace *t) {
     json_t *list = json_array(), *row;
     size_t i;
-    json_array_foreach(t->results, i, row) out_append(list, kit_public(row, false));
+    json_array_foreach (t->results, i, row)
+        out_append(list, kit_public(row, false));
     return list;
 }
 
 json_t *trace_collect(struct legs *l, const char *event_id, bool *ret_found) {
-    struct trace t = {.l = l, .id = event_id, .facts = json_array(), .inbox = json_array(), .copies = json_array(),
+    struct trace t = {.l = l,
+                      .id = event_id,
+                      .facts = json_array(),
+                      .inbox = json_array(),
+                      .copies = json_array(),
                       .results = json_array()};
     for (uint32_t i = 0; i < l->n; i++)
         look(&t, &l->leg[i]);
@@ -662,7 +712,7 @@ static void detail(const json_t *f, struct text *t) {
         text_add(t, "%s", row_text(f, "text"));
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)f, key, v) {
+    json_object_foreach ((json_t *)(uintptr_t)f, key, v) {
         if (strcmp(key, "at") == 0 || strcmp(key, "store") == 0 || strcmp(key, "kind") == 0)
             continue;
         if (json_is_string(v))
@@ -683,17 +733,19 @@ static void print_head(struct out *o, const json_t *d) {
         return;
     }
     message_add(&t, MSG_TRACE_HEAD, out_safe_text(row_text(e, "event_type"), type, sizeof type), id,
-                out_safe_text(row_text(e, "aggregate_id"), key, sizeof key), row_text(e, "aggregate_version"));
+                out_safe_text(row_text(e, "aggregate_id"), key, sizeof key),
+                row_text(e, "aggregate_version"));
     out_line(o, "%s  %s", line, out_safe_text(row_text(e, "status"), key, sizeof key));
 }
 
 static void print_facts(struct out *o, const json_t *facts) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_AT), message(MSG_COL_FACT), message(MSG_COL_DETAIL)};
+    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_AT), message(MSG_COL_FACT),
+                                 message(MSG_COL_DETAIL)};
     struct table *t = table_new(4, heads, "llll");
     char line[2000];
     size_t i;
     json_t *f;
-    json_array_foreach(facts, i, f) {
+    json_array_foreach (facts, i, f) {
         struct text d;
         text_init(&d, line, sizeof line);
         detail(f, &d);
@@ -707,14 +759,15 @@ static void print_facts(struct out *o, const json_t *facts) {
 }
 
 static void print_results(struct out *o, const json_t *results) {
-    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_AT), message(MSG_COL_RESULT), message(MSG_COL_TYPE),
+    const char *const heads[] = {message(MSG_COL_STORE), message(MSG_COL_AT),
+                                 message(MSG_COL_RESULT), message(MSG_COL_TYPE),
                                  message(MSG_COL_STATUS)};
     if (json_array_size(results) == 0)
         return;
     struct table *t = table_new(5, heads, "lllll");
     size_t i;
     json_t *r;
-    json_array_foreach(results, i, r) {
+    json_array_foreach (results, i, r) {
         table_cell(t, row_text(r, "store"));
         table_cell(t, row_text(r, "created_at"));
         table_cell(t, row_text(r, "event_id"));
@@ -758,7 +811,8 @@ int trace_command(struct command_call *c) {
     json_t *d = trace_collect(&l, c->arg[0], &found);
     legs_talk(&l, c->out);
     if (!found && legs_lost(&l) == 0) {
-        code = out_fail(c->out, ERR_NOT_FOUND, NULL, NULL, "%s", out_safe_text(c->arg[0], safe, sizeof safe));
+        code = out_fail(c->out, ERR_NOT_FOUND, NULL, NULL, "%s",
+                        out_safe_text(c->arg[0], safe, sizeof safe));
     } else {
         answer(c, d);
         code = found ? 0 : 69;

@@ -4,8 +4,9 @@
 
 #include "cli/event_kit.h"
 
-/* {"event_id":…,"event":{…}|null,"facts":[…],"consumers":[…],"results":[…]} in public form; *ret_found: some store knows the id.
- * Legs that fail on the way are lost and stated as missing. The caller lets the object go. */
+/* {"event_id":…,"event":{…}|null,"facts":[…],"consumers":[…],"results":[…]} in public form;
+ * *ret_found: some store knows the id. Legs that fail on the way are lost and stated as missing.
+ * The caller lets the object go. */
 json_t *trace_collect(struct legs *l, const char *event_id, bool *ret_found);
 
 int trace_command(struct command_call *c); /* event trace ID */

@@ -1,6 +1,6 @@
-/* ops_world.h: two SQLite stores with consign's tables in a folder of their own, a configuration over them, and plain SQL as the
- * oracle. The queue of broker "local" is in orders; subscription "stock" takes OrderCreated into stock, "orders" takes Inventory*
- * into orders. */
+/* ops_world.h: two SQLite stores with consign's tables in a folder of their own, a configuration
+ * over them, and plain SQL as the oracle. The queue of broker "local" is in orders; subscription
+ * "stock" takes OrderCreated into stock, "orders" takes Inventory* into orders. */
 #ifndef TEST_OPS_WORLD_H
 #define TEST_OPS_WORLD_H
 
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MS INT64_C(1000)
+#define MS     INT64_C(1000)
 #define SECOND INT64_C(1000000)
-#define T0 INT64_C(1700000000000000) /* a day in 2023, long before now */
+#define T0     INT64_C(1700000000000000) /* a day in 2023, long before now */
 
 struct world {
     char dir[64];
@@ -21,15 +21,13 @@ struct world {
     sqlite3 *db[2]; /* orders, stock */
 };
 
-static inline void sql(sqlite3 *db, const char *text)
-{
+static inline void sql(sqlite3 *db, const char *text) {
     char *why = NULL;
     if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
         fail_msg("%s: %s", why, text);
 }
 
-static inline int64_t ask(sqlite3 *db, const char *text)
-{
+static inline int64_t ask(sqlite3 *db, const char *text) {
     sqlite3_stmt *s = NULL;
     int64_t n = INT64_MIN;
     if (sqlite3_prepare_v2(db, text, -1, &s, NULL) != SQLITE_OK)
@@ -40,12 +38,12 @@ static inline int64_t ask(sqlite3 *db, const char *text)
     return n;
 }
 
-static inline bool says(sqlite3 *db, const char *text, const char *expected)
-{
+static inline bool says(sqlite3 *db, const char *text, const char *expected) {
     sqlite3_stmt *s = NULL;
     if (sqlite3_prepare_v2(db, text, -1, &s, NULL) != SQLITE_OK)
         fail_msg("%s: %s", sqlite3_errmsg(db), text);
-    const char *found = sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    const char *found =
+        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
     bool same = found && strcmp(found, expected) == 0;
     if (!same)
         print_error("%s: \"%s\" instead of \"%s\"\n", text, found ? found : "(none)", expected);
@@ -53,8 +51,7 @@ static inline bool says(sqlite3 *db, const char *text, const char *expected)
     return same;
 }
 
-static inline void add_store(struct world *w, const char *name)
-{
+static inline void add_store(struct world *w, const char *name) {
     struct config_store *s = &w->config.store[w->config.stores];
     csn_error err = {0};
     char path[sizeof s->url];
@@ -69,8 +66,7 @@ static inline void add_store(struct world *w, const char *name)
     w->config.stores++;
 }
 
-static inline void add_subscription(struct world *w, const char *consumer, const char *match)
-{
+static inline void add_subscription(struct world *w, const char *consumer, const char *match) {
     struct config_subscription *s = &w->config.subscription[w->config.subscriptions++];
     copy_text(s->consumer, sizeof s->consumer, consumer);
     copy_text(s->broker, sizeof s->broker, "local");
@@ -80,15 +76,13 @@ static inline void add_subscription(struct world *w, const char *consumer, const
 }
 
 /* A store that cannot be opened. */
-static inline void add_lost_store(struct world *w)
-{
+static inline void add_lost_store(struct world *w) {
     struct config_store *s = &w->config.store[w->config.stores++];
     copy_text(s->name, sizeof s->name, "gone");
     copy_text(s->url, sizeof s->url, "sqlite:/nowhere/gone.db");
 }
 
-static inline struct world *world_new(void)
-{
+static inline struct world *world_new(void) {
     struct world *w = calloc(1, sizeof *w);
     assert_non_null(w);
     copy_text(w->dir, sizeof w->dir, "/tmp/consign-ops-XXXXXX");
@@ -105,9 +99,9 @@ static inline struct world *world_new(void)
     return w;
 }
 
-static inline void world_free(struct world *w)
-{
-    static const char *const names[] = {"orders.db", "orders.db-wal", "orders.db-shm", "stock.db", "stock.db-wal", "stock.db-shm"};
+static inline void world_free(struct world *w) {
+    static const char *const names[] = {"orders.db", "orders.db-wal", "orders.db-shm",
+                                        "stock.db",  "stock.db-wal",  "stock.db-shm"};
     char path[128];
     sqlite3_close(w->db[0]);
     sqlite3_close(w->db[1]);
@@ -120,8 +114,7 @@ static inline void world_free(struct world *w)
 }
 
 /* Everything that is in a store, as one digest. */
-static inline void table_digest(sqlite3 *db, const char *table, struct sha256 *sha)
-{
+static inline void table_digest(sqlite3 *db, const char *table, struct sha256 *sha) {
     char text[200];
     sqlite3_stmt *s = NULL;
     snprintf(text, sizeof text, "SELECT * FROM \"%s\"", table);
@@ -135,14 +128,16 @@ static inline void table_digest(sqlite3 *db, const char *table, struct sha256 *s
     sqlite3_finalize(s);
 }
 
-static inline void world_digest(struct world *w, uint8_t ret[32])
-{
+static inline void world_digest(struct world *w, uint8_t ret[32]) {
     struct sha256 sha;
     sha256_init(&sha);
     for (int i = 0; i < 2; i++) {
         sqlite3_stmt *s = NULL;
-        assert_int_equal(sqlite3_prepare_v2(w->db[i], "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", -1, &s,
-                                            NULL), SQLITE_OK);
+        assert_int_equal(
+            sqlite3_prepare_v2(w->db[i],
+                               "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name",
+                               -1, &s, NULL),
+            SQLITE_OK);
         while (sqlite3_step(s) == SQLITE_ROW)
             table_digest(w->db[i], (const char *)sqlite3_column_text(s, 0), &sha);
         sqlite3_finalize(s);
@@ -151,13 +146,15 @@ static inline void world_digest(struct world *w, uint8_t ret[32])
 }
 
 /* A row of the outbox; more: further columns and values, or "". */
-static inline void put_event(sqlite3 *db, const char *id, const char *type, const char *key, int version, const char *status)
-{
+static inline void put_event(sqlite3 *db, const char *id, const char *type, const char *key,
+                             int version, const char *status) {
     char text[600];
     snprintf(text, sizeof text,
-             "INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload, status, "
-             "created_at, next_attempt_at) VALUES ('%s', 'order', '%s', %d, '%s', '{\"sku\":\"A\",\"card\":\"4111\"}', '%s', %" PRId64
-             ", %" PRId64 ")", id, key, version, type, status, T0, T0);
+             "INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, "
+             "event_type, payload, status, "
+             "created_at, next_attempt_at) VALUES ('%s', 'order', '%s', %d, '%s', "
+             "'{\"sku\":\"A\",\"card\":\"4111\"}', '%s', %" PRId64 ", %" PRId64 ")",
+             id, key, version, type, status, T0, T0);
     sql(db, text);
 }
 

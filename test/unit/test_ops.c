@@ -1,8 +1,10 @@
-/* test_ops.c: what operators may do and what they are told, from rows put in by SQL and checked by SQL. */
+/* test_ops.c: what operators may do and what they are told, from rows put in by SQL and checked by
+ * SQL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "cli/dead.h"
@@ -13,24 +15,26 @@
 #include "cli/status.h"
 #include "ops_world.h"
 
-static int set_up(void **state)
-{
+static int set_up(void **state) {
     *state = world_new();
     return 0;
 }
 
-static int tear_down(void **state)
-{
+static int tear_down(void **state) {
     world_free(*state);
     return 0;
 }
 
 /* ---- changes ---- */
 
-static csn_status act(struct world *w, enum change_verb verb, const char *id, bool dry_run, struct change *ret, csn_error *err)
-{
+static csn_status act(struct world *w, enum change_verb verb, const char *id, bool dry_run,
+                      struct change *ret, csn_error *err) {
     struct db *d = NULL;
-    *ret = (struct change){.verb = verb, .event_id = id, .reason = "because", .actor = "tester@node", .dry_run = dry_run};
+    *ret = (struct change){.verb = verb,
+                           .event_id = id,
+                           .reason = "because",
+                           .actor = "tester@node",
+                           .dry_run = dry_run};
     csn_status st = db_open(w->config.store[0].url, dry_run ? DB_READ_ONLY : 0, &d, err);
     if (st == CSN_OK)
         st = change_apply(d, ret, err);
@@ -53,9 +57,9 @@ static const struct {
     {"hand-made", {NULL, NULL, NULL, NULL}},
 };
 
-/* Every verb on every state: the move of the table, or CSN-8003 that names the state, and then no byte is different. */
-static void each_move_is_the_tables_or_is_refused(void **state)
-{
+/* Every verb on every state: the move of the table, or CSN-8003 that names the state, and then no
+ * byte is different. */
+static void each_move_is_the_tables_or_is_refused(void **state) {
     struct world *w = *state;
     struct change c;
     uint8_t before[32], after[32];
@@ -73,7 +77,8 @@ static void each_move_is_the_tables_or_is_refused(void **state)
             assert_int_equal(st, to ? CSN_OK : CSN_REJECTED);
             st = act(w, (enum change_verb)v, id, false, &c, &err);
             char text[200];
-            snprintf(text, sizeof text, "SELECT status FROM outbox_events WHERE event_id = '%s'", id);
+            snprintf(text, sizeof text, "SELECT status FROM outbox_events WHERE event_id = '%s'",
+                     id);
             assert_true(says(w->db[0], text, to ? to : moves[i].status));
             if (to) {
                 assert_int_equal(st, CSN_OK);
@@ -89,27 +94,35 @@ static void each_move_is_the_tables_or_is_refused(void **state)
         }
 }
 
-static void an_act_is_audited_once_and_repeating_it_does_nothing(void **state)
-{
+static void an_act_is_audited_once_and_repeating_it_does_nothing(void **state) {
     struct world *w = *state;
     struct change c;
     csn_error err = {0};
     put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "failed");
-    sql(w->db[0], "UPDATE outbox_events SET failures = 8, tries = 3, first_failed_at = 5, last_error = 'nack', next_attempt_at = 7");
+    sql(w->db[0], "UPDATE outbox_events SET failures = 8, tries = 3, first_failed_at = 5, "
+                  "last_error = 'nack', next_attempt_at = 7");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(act(w, CHANGE_RETRY, "E-1", false, &c, &err), CSN_OK);
         assert_int_equal(c.changed, i == 0);
     }
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'pending' AND tries = 0 AND failures = 0"
-                                   " AND first_failed_at IS NULL AND last_error = 'nack' AND next_attempt_at > 1700000000000000"), 1);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM consign_audit WHERE action = 'event.retry' AND target = 'E-1' AND"
-                                   " reason = 'because' AND actor = 'tester@node' AND json_extract(before, '$.failures') = 8"
-                                   " AND json_extract(after, '$.status') = 'pending'"), 1);
+    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'pending' "
+                                   "AND tries = 0 AND failures = 0"
+                                   " AND first_failed_at IS NULL AND last_error = 'nack' AND "
+                                   "next_attempt_at > 1700000000000000"),
+                     1);
+    assert_int_equal(
+        ask(w->db[0],
+            "SELECT count(*) FROM consign_audit WHERE action = 'event.retry' AND target = 'E-1' AND"
+            " reason = 'because' AND actor = 'tester@node' AND json_extract(before, '$.failures') "
+            "= 8"
+            " AND json_extract(after, '$.status') = 'pending'"),
+        1);
     assert_int_equal(act(w, CHANGE_HOLD, "E-1", false, &c, &err), CSN_OK);
     assert_int_equal(act(w, CHANGE_RELEASE, "E-1", false, &c, &err), CSN_OK);
     assert_int_equal(act(w, CHANGE_RELEASE, "E-1", false, &c, &err), CSN_OK);
     assert_false(c.changed);
-    assert_int_equal(act(w, CHANGE_RETRY, "E-1", false, &c, &err), CSN_REJECTED); /* the last act was another one */
+    assert_int_equal(act(w, CHANGE_RETRY, "E-1", false, &c, &err),
+                     CSN_REJECTED); /* the last act was another one */
     assert_int_equal(ask(w->db[0], "SELECT count(*) FROM consign_audit"), 3);
     int64_t bad = 0;
     struct db *d = NULL;
@@ -118,8 +131,7 @@ static void an_act_is_audited_once_and_repeating_it_does_nothing(void **state)
     db_close(d);
 }
 
-static void an_event_that_is_not_there_is_not_found(void **state)
-{
+static void an_event_that_is_not_there_is_not_found(void **state) {
     struct world *w = *state;
     struct change c;
     csn_error err = {0};
@@ -127,19 +139,21 @@ static void an_event_that_is_not_there_is_not_found(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
-static void add_followers(struct world *w, int from, int to, const char *key)
-{
+static void add_followers(struct world *w, int from, int to, const char *key) {
     char text[700];
     snprintf(text, sizeof text,
-             "WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO outbox_events(event_id,"
-             " aggregate_type, aggregate_id, aggregate_version, event_type, payload, status, waits_for) SELECT '%s-' || i, 'order',"
-             " '%s', i, 'OrderCreated', '{}', 'waiting', 1 FROM n", from, to, key, key);
+             "WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT "
+             "INTO outbox_events(event_id,"
+             " aggregate_type, aggregate_id, aggregate_version, event_type, payload, status, "
+             "waits_for) SELECT '%s-' || i, 'order',"
+             " '%s', i, 'OrderCreated', '{}', 'waiting', 1 FROM n",
+             from, to, key, key);
     sql(w->db[0], text);
 }
 
-/* The head goes, then the row behind it: a thousand followers at a time, lowest first. Another key is not touched. */
-static void cancelling_a_head_releases_its_followers_in_two_steps(void **state)
-{
+/* The head goes, then the row behind it: a thousand followers at a time, lowest first. Another key
+ * is not touched. */
+static void cancelling_a_head_releases_its_followers_in_two_steps(void **state) {
     struct world *w = *state;
     struct change c;
     csn_error err = {0};
@@ -149,21 +163,34 @@ static void cancelling_a_head_releases_its_followers_in_two_steps(void **state)
     add_followers(w, 2, 5, "L");
     assert_int_equal(act(w, CHANGE_CANCEL, "K-1", true, &c, &err), CSN_OK);
     assert_int_equal(c.released, 1000);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'pending'"), 0);
+    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'pending'"),
+                     0);
     assert_int_equal(act(w, CHANGE_CANCEL, "K-1", false, &c, &err), CSN_OK);
     assert_int_equal(c.released, 1000);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'pending' AND waits_for = 0"), 1000);
-    assert_int_equal(ask(w->db[0], "SELECT max(aggregate_version) FROM outbox_events WHERE status = 'pending'"), 1001);
-    assert_int_equal(ask(w->db[0], "SELECT min(aggregate_version) FROM outbox_events WHERE status = 'waiting' AND aggregate_id = 'K'"), 1002);
+    assert_int_equal(
+        ask(w->db[0],
+            "SELECT count(*) FROM outbox_events WHERE status = 'pending' AND waits_for = 0"),
+        1000);
+    assert_int_equal(
+        ask(w->db[0], "SELECT max(aggregate_version) FROM outbox_events WHERE status = 'pending'"),
+        1001);
+    assert_int_equal(ask(w->db[0], "SELECT min(aggregate_version) FROM outbox_events WHERE status "
+                                   "= 'waiting' AND aggregate_id = 'K'"),
+                     1002);
     assert_int_equal(act(w, CHANGE_CANCEL, "K-2", false, &c, &err), CSN_OK);
     assert_int_equal(c.released, 500);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'waiting' AND aggregate_id = 'K'"), 0);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'waiting' AND aggregate_id = 'L'"), 4);
+    assert_int_equal(
+        ask(w->db[0],
+            "SELECT count(*) FROM outbox_events WHERE status = 'waiting' AND aggregate_id = 'K'"),
+        0);
+    assert_int_equal(
+        ask(w->db[0],
+            "SELECT count(*) FROM outbox_events WHERE status = 'waiting' AND aggregate_id = 'L'"),
+        4);
 }
 
 /* A row in the middle ends while its head has not: what is behind it still waits for the head. */
-static void cancelling_behind_a_blocked_head_releases_nobody(void **state)
-{
+static void cancelling_behind_a_blocked_head_releases_nobody(void **state) {
     struct world *w = *state;
     struct change c;
     csn_error err = {0};
@@ -171,16 +198,17 @@ static void cancelling_behind_a_blocked_head_releases_nobody(void **state)
     add_followers(w, 2, 4, "K");
     assert_int_equal(act(w, CHANGE_CANCEL, "K-2", false, &c, &err), CSN_OK);
     assert_int_equal(c.released, 0);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'waiting'"), 2);
+    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM outbox_events WHERE status = 'waiting'"),
+                     2);
     assert_int_equal(act(w, CHANGE_CANCEL, "K-3", false, &c, &err), CSN_OK);
     assert_int_equal(c.released, 0); /* its neighbour is cancelled, the one before that is failed */
     assert_int_equal(act(w, CHANGE_CANCEL, "K-1", false, &c, &err), CSN_OK);
     assert_int_equal(c.released, 1);
-    assert_true(says(w->db[0], "SELECT status FROM outbox_events WHERE event_id = 'K-4'", "pending"));
+    assert_true(
+        says(w->db[0], "SELECT status FROM outbox_events WHERE event_id = 'K-4'", "pending"));
 }
 
-static void a_locked_store_is_told_and_nothing_happens(void **state)
-{
+static void a_locked_store_is_told_and_nothing_happens(void **state) {
     struct world *w = *state;
     struct change c;
     csn_error err = {0};
@@ -192,8 +220,7 @@ static void a_locked_store_is_told_and_nothing_happens(void **state)
     assert_true(says(w->db[0], "SELECT status FROM outbox_events", "failed"));
 }
 
-static void an_event_is_located_or_it_is_said_why_not(void **state)
-{
+static void an_event_is_located_or_it_is_said_why_not(void **state) {
     struct world *w = *state;
     struct legs l;
     struct leg *g = NULL;
@@ -219,14 +246,16 @@ static void an_event_is_located_or_it_is_said_why_not(void **state)
 
 /* ---- lists ---- */
 
-static void lists_are_bounded_and_say_their_window(void **state)
-{
+static void lists_are_bounded_and_say_their_window(void **state) {
     struct world *w = *state;
     struct legs l;
     for (int i = 1; i <= 5; i++) {
         char id[20];
         snprintf(id, sizeof id, "F-%d", i);
-        put_event(w->db[0], id, "OrderCreated", id, 1, i < 4 ? "failed" : i == 4 ? "sent" : "my-own");
+        put_event(w->db[0], id, "OrderCreated", id, 1,
+                  i < 4    ? "failed"
+                  : i == 4 ? "sent"
+                           : "my-own");
     }
     legs_open(&l, &w->config, NULL, DB_READ_ONLY);
     json_t *o = event_list_collect(&l, "failed", 2);
@@ -236,11 +265,13 @@ static void lists_are_bounded_and_say_their_window(void **state)
     assert_string_equal(row_text(json_object_get(o, "window"), "from"), "2023-11-14T22:13:20.000Z");
     json_decref(o);
     o = event_list_collect(&l, "strange", 10);
-    assert_string_equal(row_text(json_array_get(json_object_get(o, "items"), 0), "event_id"), "F-5");
+    assert_string_equal(row_text(json_array_get(json_object_get(o, "items"), 0), "event_id"),
+                        "F-5");
     json_decref(o);
     o = event_list_collect(&l, "sent", 10);
     assert_int_equal(json_array_size(json_object_get(o, "items")), 1);
-    assert_true(json_is_false(json_object_get(json_object_get(o, "total"), "exact"))); /* a window, not the table */
+    assert_true(json_is_false(
+        json_object_get(json_object_get(o, "total"), "exact"))); /* a window, not the table */
     json_decref(o);
     o = event_list_collect(&l, "held", 10);
     assert_true(json_is_array(json_object_get(o, "items")));
@@ -253,8 +284,7 @@ static void lists_are_bounded_and_say_their_window(void **state)
     assert_false(event_list_status("my-own"));
 }
 
-static size_t found(struct world *w, const char *text, int64_t window)
-{
+static size_t found(struct world *w, const char *text, int64_t window) {
     struct legs l;
     legs_open(&l, &w->config, NULL, DB_READ_ONLY);
     json_t *o = event_find_collect(&l, text, 50, window);
@@ -265,14 +295,15 @@ static size_t found(struct world *w, const char *text, int64_t window)
     return n;
 }
 
-static void events_are_found_by_every_name_they_have(void **state)
-{
+static void events_are_found_by_every_name_they_have(void **state) {
     struct world *w = *state;
     put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "sent");
-    sql(w->db[0], "UPDATE outbox_events SET traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',"
+    sql(w->db[0], "UPDATE outbox_events SET traceparent = "
+                  "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',"
                   " correlation_id = 'C-7', causation_id = 'cause'");
     put_event(w->db[0], "E-2", "OrderCreated", "9001", 2, "sent");
-    sql(w->db[1], "INSERT INTO consumer_inbox(consumer_name, event_id, state) VALUES ('stock', 'E-1', 'done')");
+    sql(w->db[1], "INSERT INTO consumer_inbox(consumer_name, event_id, state) VALUES ('stock', "
+                  "'E-1', 'done')");
     assert_int_equal(found(w, "E-1", 100), 2); /* its row, and the inbox row */
     assert_int_equal(found(w, "9001", 100), 2);
     assert_int_equal(found(w, "C-7", 100), 1);
@@ -282,19 +313,20 @@ static void events_are_found_by_every_name_they_have(void **state)
     assert_int_equal(found(w, "nothing", 100), 0);
 }
 
-static void put_letter(struct world *w, const char *id, const char *class, int code)
-{
+static void put_letter(struct world *w, const char *id, const char *class, int code) {
     char text[500];
     snprintf(text, sizeof text,
-             "INSERT INTO consign_dead_letters(consumer_name, event_id, class, code, error, aggregate_type, aggregate_id,"
-             " aggregate_version, event_type, schema_version, payload, attempts, failures, first_failed_at, last_failed_at, dead_at)"
-             " VALUES ('stock', '%s', '%s', %d, 'bad', 'order', '1', 1, 'OrderCreated', 1, '{\"card\":\"4111\"}', 1, 1, 5, 6, 7)",
+             "INSERT INTO consign_dead_letters(consumer_name, event_id, class, code, error, "
+             "aggregate_type, aggregate_id,"
+             " aggregate_version, event_type, schema_version, payload, attempts, failures, "
+             "first_failed_at, last_failed_at, dead_at)"
+             " VALUES ('stock', '%s', '%s', %d, 'bad', 'order', '1', 1, 'OrderCreated', 1, "
+             "'{\"card\":\"4111\"}', 1, 1, 5, 6, 7)",
              id, class, code);
     sql(w->db[1], text);
 }
 
-static void dead_letters_are_grouped_and_their_payload_is_masked(void **state)
-{
+static void dead_letters_are_grouped_and_their_payload_is_masked(void **state) {
     struct world *w = *state;
     struct legs l;
     put_letter(w, "E-1", "poison", 4003);
@@ -305,7 +337,8 @@ static void dead_letters_are_grouped_and_their_payload_is_masked(void **state)
     assert_int_equal(json_array_size(json_object_get(o, "items")), 2);
     assert_int_equal(json_array_size(json_object_get(o, "groups")), 2);
     assert_string_equal(row_text(json_array_get(json_object_get(o, "groups"), 0), "letters"), "2");
-    assert_string_equal(row_text(json_array_get(json_object_get(o, "groups"), 0), "code"), "CSN-4003");
+    assert_string_equal(row_text(json_array_get(json_object_get(o, "groups"), 0), "code"),
+                        "CSN-4003");
     char *dump = json_dumps(o, 0);
     assert_null(strstr(dump, "4111"));
     free(dump);
@@ -319,20 +352,23 @@ static void dead_letters_are_grouped_and_their_payload_is_masked(void **state)
     legs_close(&l);
 }
 
-static void showing_a_payload_is_audited(void **state)
-{
+static void showing_a_payload_is_audited(void **state) {
     struct world *w = *state;
     json_t *payload = NULL;
     csn_error err = {0};
     put_letter(w, "E-1", "poison", 4003);
-    assert_int_equal(kit_reveal(w->config.store[1].url, "dead.payload", KIT_INT(1), "dead.payload", "E-1", "call 42", &payload, &err),
+    assert_int_equal(kit_reveal(w->config.store[1].url, "dead.payload", KIT_INT(1), "dead.payload",
+                                "E-1", "call 42", &payload, &err),
                      CSN_OK);
     assert_string_equal(json_string_value(payload), "{\"card\":\"4111\"}");
     json_decref(payload);
     payload = NULL;
-    assert_int_equal(ask(w->db[1], "SELECT count(*) FROM consign_audit WHERE action = 'dead.payload' AND target = 'E-1' AND"
-                                   " reason = 'call 42'"), 1);
-    assert_int_equal(kit_reveal(w->config.store[1].url, "dead.payload", KIT_INT(9), "dead.payload", "E-9", NULL, &payload, &err),
+    assert_int_equal(ask(w->db[1], "SELECT count(*) FROM consign_audit WHERE action = "
+                                   "'dead.payload' AND target = 'E-1' AND"
+                                   " reason = 'call 42'"),
+                     1);
+    assert_int_equal(kit_reveal(w->config.store[1].url, "dead.payload", KIT_INT(9), "dead.payload",
+                                "E-9", NULL, &payload, &err),
                      CSN_REJECTED);
     assert_null(payload);
     assert_int_equal(ask(w->db[1], "SELECT count(*) FROM consign_audit"), 1);
@@ -340,19 +376,17 @@ static void showing_a_payload_is_audited(void **state)
 
 /* ---- status, lanes ---- */
 
-static bool needs(const json_t *o, const char *what)
-{
+static bool needs(const json_t *o, const char *what) {
     size_t i;
     json_t *n;
-    json_array_foreach(json_object_get(o, "needs"), i, n) {
+    json_array_foreach (json_object_get(o, "needs"), i, n) {
         if (strcmp(row_text(n, "what"), what) == 0)
             return true;
     }
     return false;
 }
 
-static json_t *status(struct world *w)
-{
+static json_t *status(struct world *w) {
     struct legs l;
     legs_open(&l, &w->config, NULL, DB_READ_ONLY);
     json_t *o = status_collect(&l);
@@ -360,19 +394,22 @@ static json_t *status(struct world *w)
     return o;
 }
 
-static void dispatcher_is_alive(struct world *w)
-{
+static void dispatcher_is_alive(struct world *w) {
     for (int i = 0; i < 2; i++)
-        sql(w->db[i], "INSERT INTO consign_members(boot, label, started_at, heartbeat_at, lease_until, counters) VALUES ('b', 'node-a', 1,"
-                      " 1, 9000000000000000, '{\"sent\":\"5\"}'), ('old', 'node-a', 1, 1, 2, '{\"sent\":\"7\",\"claims\":\"1\"}');"
-                      "INSERT INTO consign_lanes(name, lane, owner, epoch, lease_until, taken_at) VALUES ('outbox', 0, 'b', 3,"
+        sql(w->db[i], "INSERT INTO consign_members(boot, label, started_at, heartbeat_at, "
+                      "lease_until, counters) VALUES ('b', 'node-a', 1,"
+                      " 1, 9000000000000000, '{\"sent\":\"5\"}'), ('old', 'node-a', 1, 1, 2, "
+                      "'{\"sent\":\"7\",\"claims\":\"1\"}');"
+                      "INSERT INTO consign_lanes(name, lane, owner, epoch, lease_until, taken_at) "
+                      "VALUES ('outbox', 0, 'b', 3,"
                       " 9000000000000000, 5)");
-    sql(w->db[0], "INSERT INTO consign_lanes(name, lane, owner, epoch, lease_until, taken_at) VALUES ('sub/stock', 0, 'b', 1,"
-                  " 9000000000000000, 5), ('sub/stock', 1, NULL, 4, NULL, 5), ('sub/orders', 0, 'gone', 1, 7, 5)");
+    sql(w->db[0], "INSERT INTO consign_lanes(name, lane, owner, epoch, lease_until, taken_at) "
+                  "VALUES ('sub/stock', 0, 'b', 1,"
+                  " 9000000000000000, 5), ('sub/stock', 1, NULL, 4, NULL, 5), ('sub/orders', 0, "
+                  "'gone', 1, 7, 5)");
 }
 
-static void a_quiet_house_is_healthy(void **state)
-{
+static void a_quiet_house_is_healthy(void **state) {
     struct world *w = *state;
     dispatcher_is_alive(w);
     json_t *o = status(w);
@@ -383,8 +420,7 @@ static void a_quiet_house_is_healthy(void **state)
     json_decref(o);
 }
 
-static void each_trouble_is_a_need(void **state)
-{
+static void each_trouble_is_a_need(void **state) {
     static const struct {
         int db;
         const char *change, *what;
@@ -393,16 +429,30 @@ static void each_trouble_is_a_need(void **state)
         {0, "UPDATE outbox_events SET status = 'my-own'", "strange_status"},
         {0, "UPDATE outbox_events SET status = 'pending'", "late"},
         {0, "UPDATE outbox_events SET status = 'waiting', waits_for = 1", "waits_for_nobody"},
-        {0, "UPDATE outbox_events SET status = 'sent'; INSERT INTO consign_queue(subscription, part, event_id, aggregate_type,"
-            " aggregate_id, aggregate_version, event_type, schema_version, payload, created_at, published_at) VALUES ('orders', 0, 'E-1',"
-            " '', 'x', 1, 'InventoryReserved', 1, '{}', 1, 1)", "no_consumer"},
+        {0,
+         "UPDATE outbox_events SET status = 'sent'; INSERT INTO consign_queue(subscription, part, "
+         "event_id, aggregate_type,"
+         " aggregate_id, aggregate_version, event_type, schema_version, payload, created_at, "
+         "published_at) VALUES ('orders', 0, 'E-1',"
+         " '', 'x', 1, 'InventoryReserved', 1, '{}', 1, 1)",
+         "no_consumer"},
         {0, "UPDATE consign_queue SET subscription = 'stock'", "consumer_late"},
-        {0, "DELETE FROM consign_queue; UPDATE consign_lanes SET lease_until = 3; UPDATE outbox_events SET status = 'pending',"
-            " next_attempt_at = (unixepoch() - 1) * 1000000", "no_dispatcher"},
-        {1, "INSERT INTO consumer_inbox(consumer_name, event_id, state) VALUES ('stock', 'E-8', 'conflict')", "conflict"},
-        {1, "INSERT INTO consign_dead_letters(consumer_name, event_id, class, aggregate_type, aggregate_id, aggregate_version, event_type,"
-            " schema_version, payload, attempts, failures, first_failed_at, last_failed_at, dead_at) VALUES ('stock', 'E-8', 'poison', '',"
-            " '1', 1, 'T', 1, '{}', 1, 1, 1, 1, 1)", "dead_letters"},
+        {0,
+         "DELETE FROM consign_queue; UPDATE consign_lanes SET lease_until = 3; UPDATE "
+         "outbox_events SET status = 'pending',"
+         " next_attempt_at = (unixepoch() - 1) * 1000000",
+         "no_dispatcher"},
+        {1,
+         "INSERT INTO consumer_inbox(consumer_name, event_id, state) VALUES ('stock', 'E-8', "
+         "'conflict')",
+         "conflict"},
+        {1,
+         "INSERT INTO consign_dead_letters(consumer_name, event_id, class, aggregate_type, "
+         "aggregate_id, aggregate_version, event_type,"
+         " schema_version, payload, attempts, failures, first_failed_at, last_failed_at, dead_at) "
+         "VALUES ('stock', 'E-8', 'poison', '',"
+         " '1', 1, 'T', 1, '{}', 1, 1, 1, 1, 1)",
+         "dead_letters"},
     };
     struct world *w = *state;
     dispatcher_is_alive(w);
@@ -424,19 +474,18 @@ static void each_trouble_is_a_need(void **state)
     json_decref(o);
 }
 
-static void a_strange_status_is_named_and_left_alone(void **state)
-{
+static void a_strange_status_is_named_and_left_alone(void **state) {
     struct world *w = *state;
     put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "SENT!");
     json_t *o = status(w);
     assert_true(needs(o, "strange_status"));
-    assert_non_null(strstr(row_text(json_array_get(json_object_get(o, "needs"), 0), "text"), "SENT!"));
+    assert_non_null(
+        strstr(row_text(json_array_get(json_object_get(o, "needs"), 0), "text"), "SENT!"));
     assert_true(says(w->db[0], "SELECT status FROM outbox_events", "SENT!"));
     json_decref(o);
 }
 
-static void blocked_keys_have_their_head_and_their_number(void **state)
-{
+static void blocked_keys_have_their_head_and_their_number(void **state) {
     struct world *w = *state;
     dispatcher_is_alive(w);
     put_event(w->db[0], "K-1", "OrderCreated", "K", 1, "failed");
@@ -454,8 +503,7 @@ static void blocked_keys_have_their_head_and_their_number(void **state)
     json_decref(o);
 }
 
-static void counts_stop_at_ten_thousand(void **state)
-{
+static void counts_stop_at_ten_thousand(void **state) {
     struct world *w = *state;
     put_event(w->db[0], "K-1", "OrderCreated", "K", 1, "failed");
     add_followers(w, 2, 10002, "K");
@@ -466,8 +514,7 @@ static void counts_stop_at_ten_thousand(void **state)
     json_decref(o);
 }
 
-static void lanes_tell_owner_epoch_and_lease(void **state)
-{
+static void lanes_tell_owner_epoch_and_lease(void **state) {
     struct world *w = *state;
     struct legs l;
     dispatcher_is_alive(w);
@@ -487,11 +534,13 @@ static void lanes_tell_owner_epoch_and_lease(void **state)
 
 /* ---- reconcile ---- */
 
-static csn_status compare(struct world *w, bool dry_run, struct reconcile *ret)
-{
+static csn_status compare(struct world *w, bool dry_run, struct reconcile *ret) {
     struct legs l;
     csn_error err = {0};
-    *ret = (struct reconcile){.reason = "books", .actor = "tester@node", .grace = w->config.reconcile.grace, .dry_run = dry_run};
+    *ret = (struct reconcile){.reason = "books",
+                              .actor = "tester@node",
+                              .grace = w->config.reconcile.grace,
+                              .dry_run = dry_run};
     legs_open(&l, &w->config, NULL, DB_READ_ONLY);
     csn_status st = reconcile_outbox(&l, ret, &err);
     legs_close(&l);
@@ -500,25 +549,30 @@ static csn_status compare(struct world *w, bool dry_run, struct reconcile *ret)
     return st;
 }
 
-/* Six sent events: consumed, waiting in the queue, acknowledged and lost, without a copy, too young, of no consumer. */
-static void put_books(struct world *w)
-{
+/* Six sent events: consumed, waiting in the queue, acknowledged and lost, without a copy, too
+ * young, of no consumer. */
+static void put_books(struct world *w) {
     static const char *const ids[] = {"consumed", "queued", "lost", "copyless", "young"};
     for (size_t i = 0; i < ARRAY_LEN(ids); i++)
         put_event(w->db[0], ids[i], "OrderCreated", ids[i], 1, "sent");
     put_event(w->db[0], "nobodys", "OrderShipped", "n", 1, "sent");
-    sql(w->db[0], "UPDATE outbox_events SET sent_at = created_at + 1000000, published_at = created_at + 900000, broker_part = 1,"
+    sql(w->db[0], "UPDATE outbox_events SET sent_at = created_at + 1000000, published_at = "
+                  "created_at + 900000, broker_part = 1,"
                   " broker_pos = seq");
-    sql(w->db[0], "UPDATE outbox_events SET sent_at = unixepoch() * 1000000 WHERE event_id = 'young'");
-    sql(w->db[0], "INSERT INTO consign_queue(subscription, part, event_id, aggregate_type, aggregate_id, aggregate_version, event_type,"
-                  " schema_version, payload, created_at, published_at, acked_at) SELECT 'stock', 1, event_id, 'order', aggregate_id, 1,"
-                  " event_type, 1, payload, 1, 1, iif(event_id = 'queued', NULL, 2) FROM outbox_events"
-                  " WHERE event_id IN ('consumed', 'queued', 'lost')");
-    sql(w->db[1], "INSERT INTO consumer_inbox(consumer_name, event_id, state) VALUES ('stock', 'consumed', 'done')");
+    sql(w->db[0],
+        "UPDATE outbox_events SET sent_at = unixepoch() * 1000000 WHERE event_id = 'young'");
+    sql(w->db[0],
+        "INSERT INTO consign_queue(subscription, part, event_id, aggregate_type, aggregate_id, "
+        "aggregate_version, event_type,"
+        " schema_version, payload, created_at, published_at, acked_at) SELECT 'stock', 1, "
+        "event_id, 'order', aggregate_id, 1,"
+        " event_type, 1, payload, 1, 1, iif(event_id = 'queued', NULL, 2) FROM outbox_events"
+        " WHERE event_id IN ('consumed', 'queued', 'lost')");
+    sql(w->db[1], "INSERT INTO consumer_inbox(consumer_name, event_id, state) VALUES ('stock', "
+                  "'consumed', 'done')");
 }
 
-static void what_nobody_has_is_sent_again(void **state)
-{
+static void what_nobody_has_is_sent_again(void **state) {
     struct world *w = *state;
     struct reconcile r;
     uint8_t before[32], after[32];
@@ -534,19 +588,27 @@ static void what_nobody_has_is_sent_again(void **state)
     assert_int_equal(compare(w, false, &r), CSN_OK);
     assert_int_equal(r.differences, 2);
     assert_int_equal(r.resent, 2);
-    assert_true(says(w->db[0], "SELECT group_concat(event_id) FROM (SELECT event_id FROM outbox_events WHERE status = 'pending' AND"
-                               " sent_at IS NULL ORDER BY seq)", "lost,copyless"));
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM consign_attempts WHERE kind = 'resent' AND side = 'outbox' AND"
-                                   " event_id IN ('lost', 'copyless') AND started_at = 1700000001000000"), 2);
-    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM consign_audit WHERE action = 'reconcile.outbox' AND reason = 'books' AND"
-                                   " json_extract(after, '$.resent') = 2 AND length(json_extract(after, '$.rows_sha256')) = 64"), 1);
+    assert_true(says(w->db[0],
+                     "SELECT group_concat(event_id) FROM (SELECT event_id FROM outbox_events WHERE "
+                     "status = 'pending' AND"
+                     " sent_at IS NULL ORDER BY seq)",
+                     "lost,copyless"));
+    assert_int_equal(
+        ask(w->db[0],
+            "SELECT count(*) FROM consign_attempts WHERE kind = 'resent' AND side = 'outbox' AND"
+            " event_id IN ('lost', 'copyless') AND started_at = 1700000001000000"),
+        2);
+    assert_int_equal(ask(w->db[0], "SELECT count(*) FROM consign_audit WHERE action = "
+                                   "'reconcile.outbox' AND reason = 'books' AND"
+                                   " json_extract(after, '$.resent') = 2 AND "
+                                   "length(json_extract(after, '$.rows_sha256')) = 64"),
+                     1);
     assert_int_equal(compare(w, false, &r), CSN_OK); /* they are on their way now */
     assert_int_equal(r.differences, 0);
     assert_int_equal(ask(w->db[0], "SELECT count(*) FROM consign_audit"), 1);
 }
 
-static void a_leg_that_cannot_be_read_is_not_called_equal(void **state)
-{
+static void a_leg_that_cannot_be_read_is_not_called_equal(void **state) {
     struct world *w = *state;
     struct reconcile r;
     put_books(w);
@@ -559,12 +621,12 @@ static void a_leg_that_cannot_be_read_is_not_called_equal(void **state)
 }
 
 /* A subscription that was declared later was never meant to have them. */
-static void what_was_sent_before_a_subscription_is_not_sent_again(void **state)
-{
+static void what_was_sent_before_a_subscription_is_not_sent_again(void **state) {
     struct world *w = *state;
     struct reconcile r;
     put_books(w);
-    sql(w->db[0], "INSERT INTO consign_bindings(subscription, match, partitions, declared_at) VALUES ('stock', 'OrderCreated', 8,"
+    sql(w->db[0], "INSERT INTO consign_bindings(subscription, match, partitions, declared_at) "
+                  "VALUES ('stock', 'OrderCreated', 8,"
                   " 1700000100000000)");
     assert_int_equal(compare(w, false, &r), CSN_OK);
     assert_int_equal(r.differences, 0);
@@ -573,8 +635,7 @@ static void what_was_sent_before_a_subscription_is_not_sent_again(void **state)
     assert_int_equal(r.differences, 2);
 }
 
-static void reading_changes_nothing(void **state)
-{
+static void reading_changes_nothing(void **state) {
     struct world *w = *state;
     struct legs l;
     uint8_t before[32], after[32];
@@ -593,29 +654,39 @@ static void reading_changes_nothing(void **state)
     assert_memory_equal(before, after, sizeof before);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_move_is_the_tables_or_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_act_is_audited_once_and_repeating_it_does_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_act_is_audited_once_and_repeating_it_does_nothing,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_event_that_is_not_there_is_not_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(cancelling_a_head_releases_its_followers_in_two_steps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(cancelling_behind_a_blocked_head_releases_nobody, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_locked_store_is_told_and_nothing_happens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_event_is_located_or_it_is_said_why_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cancelling_a_head_releases_its_followers_in_two_steps,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cancelling_behind_a_blocked_head_releases_nobody, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_locked_store_is_told_and_nothing_happens, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_event_is_located_or_it_is_said_why_not, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(lists_are_bounded_and_say_their_window, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(events_are_found_by_every_name_they_have, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(dead_letters_are_grouped_and_their_payload_is_masked, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(events_are_found_by_every_name_they_have, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(dead_letters_are_grouped_and_their_payload_is_masked,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(showing_a_payload_is_audited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_quiet_house_is_healthy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_trouble_is_a_need, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_strange_status_is_named_and_left_alone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(blocked_keys_have_their_head_and_their_number, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_strange_status_is_named_and_left_alone, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(blocked_keys_have_their_head_and_their_number, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(counts_stop_at_ten_thousand, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lanes_tell_owner_epoch_and_lease, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_nobody_has_is_sent_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_leg_that_cannot_be_read_is_not_called_equal, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_sent_before_a_subscription_is_not_sent_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_leg_that_cannot_be_read_is_not_called_equal, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(what_was_sent_before_a_subscription_is_not_sent_again,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(reading_changes_nothing, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
