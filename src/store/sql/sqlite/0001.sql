@@ -55,6 +55,8 @@ CREATE TABLE outbox_events (
 -- The seed's ix_dispatch is (status, next_attempt_at, created_at); a partial index holds due rows only, so that a million sent
 -- rows cost the claim nothing and a sent row leaves no entry behind.
 CREATE INDEX ix_dispatch ON outbox_events(next_attempt_at) WHERE status = 'pending';
+-- Rows that backed off, for the claim's look beyond the longest backoff (a clock step): events planned far ahead are not in it.
+CREATE INDEX ix_stepped  ON outbox_events(next_attempt_at) WHERE status = 'pending' AND tries > 0;
 CREATE INDEX ix_expired  ON outbox_events(lease_until) WHERE status = 'sending';
 CREATE INDEX ix_unknown  ON outbox_events(next_attempt_at) WHERE status = 'unknown';
 CREATE INDEX ix_waiting  ON outbox_events(aggregate_type, aggregate_id, aggregate_version, seq) WHERE status = 'waiting';
