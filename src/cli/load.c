@@ -416,8 +416,8 @@ csn_status load_config(const char *file, const char *const *set, int sets, char 
                        csn_error *err)
 {
     const char *found = look_for(file, environment);
-    char *text, *absolute;
-    size_t size;
+    char *text = NULL, *absolute;
+    size_t size = 0;
     if (found == NULL)
         return error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s", message(MSG_LOAD_NOWHERE));
     csn_status s = slurp(found, &text, &size, err);
