@@ -2,11 +2,13 @@
  * simulator keeps its messages in the same queue (fake_publish_one), with other rules around it. */
 #include "fake_store.h"
 
+#include "core/route.h"
+
 #include <stdio.h>
 
 uint32_t fake_partition(csn_bytes type, csn_bytes id, uint32_t partitions)
 {
-    return (uint32_t)(bytes_hash(id, bytes_hash(type, 1)) % partitions);
+    return route_partition(type, id, partitions);
 }
 
 static bool has_unacked(const struct fake_store *s, uint32_t subscription)
@@ -59,10 +61,11 @@ static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscript
 
 void fake_publish_one(struct fake_store *s, const struct message *m, struct publish_item *item)
 {
-    item->out = PUB_RETURNED;
+    enum publish_out refused = s->eyes.refuse ? s->eyes.refuse(s->eyes.arg, s, m) : PUB_NONE;
+    item->out = refused ? (uint8_t)refused : PUB_RETURNED;
     item->part = -1;
     item->pos = -1;
-    for (uint32_t i = 0; i < s->consumers; i++) {
+    for (uint32_t i = 0; i < s->consumers && !refused; i++) {
         if (!s->binding[i].there || !glob_list_matches(s->binding[i].match, m->event_type))
             continue;
         const struct fake_queue_row *q = queue_add(s, i, m);
@@ -74,8 +77,8 @@ void fake_publish_one(struct fake_store *s, const struct message *m, struct publ
     }
     if (item->out == PUB_CONFIRMED)
         return;
-    item->code = ERR_BROKER_UNROUTABLE;
-    copy_text(item->text, sizeof item->text, "no subscription takes this event type");
+    item->code = item->out == PUB_RETURNED ? ERR_BROKER_UNROUTABLE : item->out == PUB_NACKED ? ERR_BROKER_NACK : ERR_BROKER_REJECTED;
+    copy_text(item->text, sizeof item->text, item->out == PUB_RETURNED ? "no subscription takes this event type" : "refused");
 }
 
 static bool same_key(const struct message *a, const struct message *b)

@@ -271,18 +271,29 @@ static bool take_row(struct fake_store *s, struct op *op, struct fake_row *r, ui
     return true;
 }
 
-/* Within a key rows were taken in order, for a later one is taken only after the earlier; so grouping by key is enough. */
+static bool lower(const struct fake_row *a, const struct fake_row *b)
+{
+    return a->content.version < b->content.version || (a->content.version == b->content.version && a->seq < b->seq);
+}
+
+/* Hangs entry i into the chain of its key, by version. Rows mostly come in order; a row that was sent back by hand does not. */
+static void chain(struct fake_store *s, struct fake_key *k, uint32_t i)
+{
+    uint32_t *link = &k->first;
+    while (*link != UINT32_MAX && lower(s->taken[*link].row, s->taken[i].row))
+        link = &s->taken[*link].next;
+    s->taken[i].next = *link;
+    *link = i;
+}
+
 static void group_by_key(struct fake_store *s, struct batch *b, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct fake_key *k = s->taken[i].row->key;
-        s->taken[i].next = UINT32_MAX;
-        if (k->claim == s->serial)
-            s->taken[k->last].next = i;
-        else
-            k->first = i;
+        if (k->claim != s->serial)
+            k->first = UINT32_MAX;
         k->claim = s->serial;
-        k->last = i;
+        chain(s, k, i);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct fake_key *k = s->taken[i].row->key;

@@ -54,10 +54,12 @@ struct fake_key { /* one (aggregate_type, aggregate_id) of the outbox, or of the
     uint32_t n, cap, consumer;
     uint64_t version;         /* outbox: highest drawn or written; work: head_version */
     csn_usec parked_at;
+    uint64_t applied;         /* for the eyes: highest version with an effect */
     uint64_t stopped;         /* serial of the APPLY in which it ended without commit */
     uint64_t claim;           /* serial of the CLAIM that is grouping by it */
-    uint32_t first, last;     /* its rows in that claim */
+    uint32_t first;           /* of its rows in that claim */
     bool parked;              /* work: has a row in consign_keys */
+    bool dirty;               /* for the eyes */
 };
 
 struct fake_table {
@@ -90,7 +92,7 @@ struct fake_queue_row {
     struct message content;   /* seq is the position, lane the partition */
     csn_usec created_at, published_at, lease_until, delivered_at, acked_at, expires_at;
     uint64_t epoch;
-    uint32_t subscription, deliveries, routing_version;
+    uint32_t subscription, deliveries, routing_version, holder;
     char token[TOKEN_SIZE];
     bool lost;                /* the broker forgot it after it was confirmed */
 };
@@ -153,6 +155,8 @@ struct fake_eyes {
     void (*effect)(void *arg, struct fake_store *s, const struct fake_effect *e);
     void (*parked)(void *arg, struct fake_store *s, const struct fake_row *r, const struct park_item *p);
     void (*dead)(void *arg, struct fake_store *s, const struct fake_dead *d);
+    /* Asked before a message is published: PUB_NONE lets it pass, NACKED, RETURNED and REJECTED refuse it. */
+    enum publish_out (*refuse)(void *arg, struct fake_store *s, const struct message *m);
 };
 
 struct fake_store {
