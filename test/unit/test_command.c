@@ -379,7 +379,9 @@ static void json_forms(void **state)
     o.format = OUT_JSONL;
     out_list(&o, "event_list", items, NULL);
     assert_int_equal(fclose(o.to), 0);
-#define ITEM "{\"seq\":\"653247040368672768\",\"at\":\"2025-11-30T13:58:02.114Z\",\"never\":null,\"broken\":\"a\xef\xbf\xbd" "b\",\"none\":null}"
+#define ITEM \
+    "{\"seq\":\"653247040368672768\",\"at\":\"2025-11-30T13:58:02.114Z\",\"never\":null," \
+    "\"broken\":\"a\xef\xbf\xbd" "b\",\"none\":null}"
     assert_string_equal(text, "{\"v\":1,\"kind\":\"event_list\",\"items\":[" ITEM "],\"next\":null}\n"
                               "{\"v\":1,\"kind\":\"event_list\",\"items\":[]}\n" ITEM "\n");
     free(text);
