@@ -135,6 +135,7 @@ static bool pair_row(struct run *x, struct pair_leg *p, const json_t *row) {
         return false;
     if (p->declared_at && row_int(row, "sent_at") < p->declared_at) {
         p->before++;
+        x->r->before++;
         return false;
     }
     p->missing++;
@@ -363,6 +364,11 @@ static void summary(struct out *o, const struct reconcile *r) {
         message_add(&t, MSG_RECONCILE_NOT_COMPARED, (int)r->not_compared);
         out_line(o, "%s", line);
     }
+    if (r->before) {
+        text_init(&t, line, sizeof line);
+        message_add(&t, MSG_RECONCILE_BEFORE, (long long)r->before);
+        out_line(o, "%s", line);
+    }
     if (r->cut)
         out_line(o, "%s", message(MSG_RECONCILE_CUT));
 }
@@ -384,6 +390,7 @@ static void answer(struct command_call *c, struct reconcile *r) {
     out_put(extra, "grace_ms", json_integer(r->grace / 1000));
     out_put(extra, "compared", out_json_int64(r->compared));
     out_put(extra, "differences", out_json_int64(r->differences));
+    out_put(extra, "sent_before_subscription", out_json_int64(r->before));
     out_put(extra, "resent", out_json_int64(r->resent));
     out_put(extra, "complete", json_boolean(!r->cut && r->not_compared == 0));
     out_put(extra, "legs", json_incref(r->legs));

@@ -620,10 +620,7 @@ static json_t *ordered(const json_t *facts) {
     if (place)
         qsort(place, n, sizeof *place, by_place);
     for (i = 0; i < n; i++) {
-        f = kit_public(json_array_get(facts, place ? place[i].index : i), false);
-        if (!json_object_get(f, "at"))
-            out_put(f, "at", json_null());
-        out_append(list, f);
+        out_append(list, kit_public(json_array_get(facts, place ? place[i].index : i), true));
     }
     free(place);
     return list;
@@ -786,8 +783,10 @@ static void print(struct command_call *c, const json_t *d) {
     print_results(c->out, results);
     if (json_array_size(results) > 0)
         command_next_to(c, "event trace", row_text(json_array_get(results, 0), "event_id"));
+    else if (json_is_object(json_object_get(d, "event")))
+        command_next_to(c, "event show", row_text(d, "event_id"));
     else
-        command_next(c);
+        command_next_to(c, "event find", row_text(d, "event_id"));
 }
 
 static void answer(struct command_call *c, json_t *d) {

@@ -62,8 +62,9 @@ static csn_status declare(struct sqlite_conn *c, const struct binding *b, csn_er
 {
     static const char sql[] =
         "INSERT INTO consign_bindings(subscription, match, partitions, declared_at) VALUES (?1, ?2, ?3, ?4)"
+        /* declared_at stays the first time: reconciliation asks since when a subscription was to have its events. */
         " ON CONFLICT (subscription) DO UPDATE SET match = excluded.match, partitions = excluded.partitions,"
-        " declared_at = excluded.declared_at, routing_version = routing_version + ?5";
+        " routing_version = routing_version + ?5";
     bool changed = false;
     csn_status status = CSN_OK;
 

@@ -629,6 +629,7 @@ static void what_was_sent_before_a_subscription_is_not_sent_again(void **state) 
                   "VALUES ('stock', 'OrderCreated', 8,"
                   " 1700000100000000)");
     assert_int_equal(compare(w, false, &r), CSN_OK);
+    assert_int_equal(r.before, 2);
     assert_int_equal(r.differences, 0);
     sql(w->db[0], "UPDATE consign_bindings SET declared_at = 1600000000000000");
     assert_int_equal(compare(w, false, &r), CSN_OK);
