@@ -20,8 +20,8 @@ struct corpus {
 
 static inline void corpus_add(struct corpus *c, const char *folder, const char *name) {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "rb");
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = length < (int)sizeof path ? fopen(path, "rb") : NULL;
     char *data = malloc(CORPUS_FILE_MAX);
     if (!f || !data || c->n == CORPUS_MAX) {
         fprintf(stderr, "corpus: %s\n", path);
