@@ -33,30 +33,20 @@ static const struct rule rules[CHANGE_NR] = {
 };
 
 static const struct {
-    const char *status, *fits;
+    const char *status;
+    enum message_id fits;
 } fitting[] = {
-    {"pending", "event hold, event cancel"},
-    {"sending", "event trace (in flight; wait until it is settled or its lease is over)"},
-    {"sent", "reconcile run outbox"},
-    {"unknown", "event hold, event cancel"},
-    {"waiting", "event hold, event cancel; or mend the head of its key"},
-    {"failed", "event retry, event hold, event cancel"},
-    {"held", "event release, event cancel"},
-    {"cancelled", "event trace (a correction is a new event with a new id)"},
+    {"pending", MSG_FITS_PENDING}, {"sending", MSG_FITS_SENDING},
+    {"sent", MSG_FITS_SENT},       {"unknown", MSG_FITS_UNKNOWN},
+    {"waiting", MSG_FITS_WAITING}, {"failed", MSG_FITS_FAILED},
+    {"held", MSG_FITS_HELD},       {"cancelled", MSG_FITS_CANCELLED},
 };
-
-bool change_status_known(const char *status) {
-    for (size_t i = 0; i < ARRAY_LEN(fitting); i++)
-        if (strcmp(status, fitting[i].status) == 0)
-            return true;
-    return false;
-}
 
 const char *change_fits(const char *status) {
     for (size_t i = 0; i < ARRAY_LEN(fitting); i++)
         if (strcmp(status, fitting[i].status) == 0)
-            return fitting[i].fits;
-    return "event trace (the status was put in by hand; consign leaves the row alone)";
+            return message(fitting[i].fits);
+    return message(MSG_FITS_STRANGE);
 }
 
 const char *change_name(enum change_verb verb) {
@@ -122,8 +112,7 @@ static csn_status move(struct db *d, const json_t *row, struct change *c, csn_er
             KIT_ARGS(KIT_INT(row_int(row, "seq")), KIT_TEXT(c->from), KIT_INT(db_now(d))), &changed,
             err);
     if (st == CSN_OK && !c->dry_run && changed != 1)
-        return error_set(err, CSN_STALE, ERR_ILLEGAL_MOVE,
-                         "event %s was moved by somebody else just now", c->event_id);
+        return kit_error_set(err, CSN_STALE, ERR_ILLEGAL_MOVE, MSG_CHANGE_STALE, c->event_id, "", "");
     if (st == CSN_OK && c->verb == CHANGE_CANCEL)
         st = followers(d, row, c, err);
     if (st == CSN_OK && !c->dry_run)
@@ -143,8 +132,8 @@ static csn_status judge(struct db *d, const json_t *row, struct change *c, csn_e
         copy_text(c->to, sizeof c->to, rules[c->verb].to);
         return CSN_OK;
     default:
-        return error_set(err, CSN_REJECTED, ERR_ILLEGAL_MOVE, "event %s is %s, %s does not fit",
-                         c->event_id, c->from, change_name(c->verb));
+        return kit_error_set(err, CSN_REJECTED, ERR_ILLEGAL_MOVE, MSG_CHANGE_ILLEGAL, c->event_id,
+                             c->from, change_name(c->verb));
     }
 }
 
@@ -156,7 +145,7 @@ csn_status change_apply(struct db *d, struct change *c, csn_error *err) {
     if (st == CSN_OK)
         st = kit_row(d, "change.row", KIT_ARGS(KIT_TEXT(c->event_id)), &row, err);
     if (st == CSN_OK && !row)
-        st = error_set(err, CSN_REJECTED, ERR_NOT_FOUND, "event %s is in no outbox", c->event_id);
+        st = kit_error_set(err, CSN_REJECTED, ERR_NOT_FOUND, MSG_LOCATE_NOWHERE, c->event_id, "", "");
     if (st == CSN_OK)
         st = judge(d, row, c, err);
     json_decref(row);

@@ -21,7 +21,6 @@ enum change_answer change_judge(enum change_verb verb, const char *status, const
 const char *change_fits(const char *status);
 const char *change_name(enum change_verb verb);   /* "retry" */
 const char *change_action(enum change_verb verb); /* "event.retry" */
-bool change_status_known(const char *status);
 
 struct change {
     enum change_verb verb;

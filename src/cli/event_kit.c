@@ -299,6 +299,23 @@ const char *kit_queue_store(const struct config *c, const char *broker) {
     return NULL;
 }
 
+csn_status kit_error_set(csn_error *err, csn_status status, int32_t code, enum message_id id,
+                         const char *a, const char *b, const char *c) {
+    char line[sizeof err->text];
+    struct text t;
+    text_init(&t, line, sizeof line);
+    message_add(&t, id, a, b, c);
+    return error_set(err, status, code, "%s", line);
+}
+
+static csn_status several(const char *event_id, uint32_t times, csn_error *err) {
+    char line[sizeof err->text];
+    struct text t;
+    text_init(&t, line, sizeof line);
+    message_add(&t, MSG_LOCATE_SEVERAL, event_id, times);
+    return error_set(err, CSN_INVALID, ERR_USAGE, "%s", line);
+}
+
 csn_status kit_locate(struct legs *l, const char *event_id, struct leg **ret, csn_error *err) {
     struct leg *found = NULL;
     const struct leg *lost = NULL;
@@ -318,14 +335,13 @@ csn_status kit_locate(struct legs *l, const char *event_id, struct leg **ret, cs
     }
     *ret = found;
     if (times > 1)
-        return error_set(err, CSN_INVALID, ERR_USAGE,
-                         "event %s is in %u stores: say which one with --store", event_id, times);
+        return several(event_id, times, err);
     if (times == 1)
         return CSN_OK;
     if (lost)
         return error_set(err, lost->error.status, lost->error.code, "store %s: %s", lost->name,
                          lost->error.text);
-    return error_set(err, CSN_REJECTED, ERR_NOT_FOUND, "event %s is in no outbox", event_id);
+    return kit_error_set(err, CSN_REJECTED, ERR_NOT_FOUND, MSG_LOCATE_NOWHERE, event_id, "", "");
 }
 
 /* ---- payloads ---- */
@@ -404,7 +420,8 @@ bool kit_store_flag(struct command_call *c, const char **ret_store, int *ret_exi
     for (uint32_t i = 0; i < c->config->stores; i++)
         if (strcmp(c->config->store[i].name, *ret_store) == 0)
             return true;
-    *ret_exit =
-        out_fail(c->out, ERR_USAGE, "--store", NULL, "store %s is not configured", *ret_store);
+    csn_error err;
+    (void)kit_error_set(&err, CSN_INVALID, ERR_USAGE, MSG_LOCATE_NO_STORE, *ret_store, "", "");
+    *ret_exit = out_error(c->out, &err, "--store", NULL);
     return false;
 }

@@ -88,6 +88,10 @@ bool kit_covers(const struct config *c, const struct config_subscription *s,
 /* The store in which a broker keeps its queue; NULL: not in a store. */
 const char *kit_queue_store(const struct config *c, const char *broker);
 
+/* An error in the reader's words: a message of at most three texts. Returns status. */
+csn_status kit_error_set(csn_error *err, csn_status status, int32_t code, enum message_id id,
+                         const char *a, const char *b, const char *c);
+
 /* Finds the one store that has this event in its outbox. CSN_REJECTED with CSN-8002 (nowhere; legs
  * that could not be read are named, and then the code is that of the leg), CSN_INVALID with
  * CSN-8001 (in several: --store is needed). */

@@ -30,12 +30,34 @@ struct trace {
     char type[256]; /* event_type, from whoever knows it; empty: nobody does */
 };
 
-/* The order of facts with the same instant. */
-static const char *const kinds[] = {
-    "written",   "held",      "released", "replayed",  "decided",    "claimed",
-    "published", "confirmed", "returned", "nacked",    "unanswered", "failed",
-    "expired",   "cancelled", "received", "duplicate", "parked",     "handled",
-    "conflict",  "dead",      "resent",   "waiting",   "missing",
+/* In the order of facts with the same instant; and how people are told. */
+static const struct {
+    const char *name;
+    enum message_id shown;
+} kinds[] = {
+    {"written", MSG_FACT_WRITTEN},
+    {"held", MSG_FACT_HELD},
+    {"released", MSG_FACT_RELEASED},
+    {"replayed", MSG_FACT_REPLAYED},
+    {"decided", MSG_FACT_DECIDED},
+    {"claimed", MSG_FACT_CLAIMED},
+    {"published", MSG_FACT_PUBLISHED},
+    {"confirmed", MSG_FACT_CONFIRMED},
+    {"returned", MSG_FACT_RETURNED},
+    {"nacked", MSG_FACT_NACKED},
+    {"unanswered", MSG_FACT_UNANSWERED},
+    {"failed", MSG_FACT_FAILED},
+    {"expired", MSG_FACT_EXPIRED},
+    {"cancelled", MSG_FACT_CANCELLED},
+    {"received", MSG_FACT_RECEIVED},
+    {"duplicate", MSG_FACT_DUPLICATE},
+    {"parked", MSG_FACT_PARKED},
+    {"handled", MSG_FACT_HANDLED},
+    {"conflict", MSG_FACT_CONFLICT},
+    {"dead", MSG_FACT_DEAD},
+    {"resent", MSG_FACT_RESENT},
+    {"waiting", MSG_FACT_WAITING},
+    {"missing", MSG_FACT_MISSING},
 };
 
 /* ---- building ---- */
@@ -593,7 +615,7 @@ struct place {
 
 static int rank_of(const char *kind) {
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        if (strcmp(kind, kinds[i]) == 0)
+        if (strcmp(kind, kinds[i].name) == 0)
             return (int)i;
     return (int)ARRAY_LEN(kinds) - 3; /* a kind put in by hand: before what is so now */
 }
@@ -699,6 +721,13 @@ json_t *trace_collect(struct legs *l, const char *event_id, bool *ret_found) {
 
 /* ---- for people ---- */
 
+static const char *kind_shown(const char *kind) {
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (strcmp(kind, kinds[i].name) == 0)
+            return message(kinds[i].shown);
+    return kind;
+}
+
 /* Everything that a fact says beside its instant, store and kind, as "name value, name value". */
 static void detail(const json_t *f, struct text *t) {
     const char *key;
@@ -748,7 +777,7 @@ static void print_facts(struct out *o, const json_t *facts) {
         detail(f, &d);
         table_cell(t, row_has(f, "store") ? row_text(f, "store") : "–");
         table_cell(t, row_has(f, "at") ? row_text(f, "at") : "–");
-        table_cell(t, row_text(f, "kind"));
+        table_cell(t, kind_shown(row_text(f, "kind")));
         table_cell(t, line);
     }
     table_print(t, o);

@@ -297,7 +297,8 @@ SELECT declared_at FROM consign_bindings WHERE subscription = ?1;
 
 -- name: reconcile.resent
 INSERT INTO consign_attempts(event_id, side, at, kind, attempt, member, planned_at, started_at, error)
-SELECT event_id, 'outbox', ?3, 'resent', attempts, sent_by, published_at, sent_at, ?2
+SELECT event_id, 'outbox', ?3, 'resent', attempts, sent_by, published_at, sent_at,
+       ?2 || coalesce('; was confirmed at ' || broker_part || '/' || broker_pos, '')
 FROM outbox_events WHERE seq = ?1 AND status = 'sent';
 
 -- name: reconcile.resend
