@@ -1,8 +1,9 @@
 /* command.c: the table of commands, and how words become a call.
  *
- * Words are read twice. First without knowing the command: flags are stepped over (the whole table says which of them take a value),
- * the first one or two plain words are its name, and what decides how everything else is said (--lang, -o, -q, -v) is obeyed. Then
- * with the command: each flag is checked against its row, the plain words that are left are its arguments. */
+ * Words are read twice. First without knowing the command: flags are stepped over (the whole table
+ * says which of them take a value), the first one or two plain words are its name, and what decides
+ * how everything else is said (--lang, -o, -q, -v) is obeyed. Then with the command: each flag is
+ * checked against its row, the plain words that are left are its arguments. */
 #include "cli/command.h"
 #include "base/message.h"
 #include "cli/config_cmd.h"
@@ -25,9 +26,12 @@
 #include <unistd.h>
 
 #define DAY_USEC (INT64_C(86400) * 1000000)
-#define NO_FLAG {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}
 
 /* ---- the table ---- */
+
+/* A row is read as a row. */
+/* clang-format off */
+#define NO_FLAG {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}
 
 static const struct flag init_flags[] = {
     {"dir", FLAG_TEXT, "D", 0, 0, {"the folder to write; made when it is missing", "要写入的目录，不存在则创建"}},
@@ -202,18 +206,17 @@ static const struct {
     enum global flag;
 } letters[] = {{'c', G_CONFIG}, {'o', G_OUTPUT}, {'q', G_QUIET}, {'v', G_VERBOSE}, {'h', G_HELP}};
 
-const struct flag *command_global_flags(void)
-{
+/* clang-format on */
+
+const struct flag *command_global_flags(void) {
     return globals;
 }
 
-const struct command *command_at(size_t i)
-{
+const struct command *command_at(size_t i) {
     return i < ARRAY_LEN(commands) ? &commands[i] : NULL;
 }
 
-const struct command *command_find(const char *name)
-{
+const struct command *command_find(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
@@ -224,18 +227,16 @@ const struct command *command_find(const char *name)
 
 /* A word that is a flag, taken apart. */
 struct word {
-    char name[64];      /* without dashes */
-    const char *value;  /* after '=', or NULL */
+    char name[64];     /* without dashes */
+    const char *value; /* after '=', or NULL */
     bool long_form;
 };
 
-static bool is_flag(const char *s)
-{
+static bool is_flag(const char *s) {
     return s[0] == '-' && s[1] != '\0';
 }
 
-static void take_apart(const char *s, struct word *ret)
-{
+static void take_apart(const char *s, struct word *ret) {
     ret->long_form = s[1] == '-';
     const char *name = s + (ret->long_form ? 2 : 1), *equals = strchr(name, '=');
     size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
@@ -243,16 +244,14 @@ static void take_apart(const char *s, struct word *ret)
     (void)copy_bytes_text(ret->name, sizeof(ret->name), (csn_bytes){name, n});
 }
 
-static int flag_in(const struct flag *list, const struct word *w)
-{
+static int flag_in(const struct flag *list, const struct word *w) {
     for (int i = 0; list != NULL && w->long_form && list[i].name != NULL; i++)
         if (strcmp(list[i].name, w->name) == 0)
             return i;
     return -1;
 }
 
-static int global_of(const struct word *w)
-{
+static int global_of(const struct word *w) {
     for (size_t i = 0; i < ARRAY_LEN(letters); i++)
         if (!w->long_form && w->name[0] == letters[i].letter && w->name[1] == '\0')
             return (int)letters[i].flag;
@@ -260,8 +259,7 @@ static int global_of(const struct word *w)
 }
 
 /* Does any command's flag of this name take a value? */
-static bool takes_value_somewhere(const struct word *w)
-{
+static bool takes_value_somewhere(const struct word *w) {
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
         int at = flag_in(commands[i].flag, w);
         if (at >= 0)
@@ -271,8 +269,7 @@ static bool takes_value_somewhere(const struct word *w)
 }
 
 /* Is the word after this flag its value? */
-static bool eats_next(const struct word *w)
-{
+static bool eats_next(const struct word *w) {
     int at = global_of(w);
     if (w->value != NULL)
         return false;
@@ -287,13 +284,13 @@ struct reading {
     struct out *o;
     struct text *way;
     csn_error *err;
-    int name[2];     /* positions of the words of the name; 0: none */
+    int name[2]; /* positions of the words of the name; 0: none */
     int name_words;
-    int second;      /* the plain word after the first, of the name or not; 0: none */
+    int second; /* the plain word after the first, of the name or not; 0: none */
 };
 
-static csn_status usage(struct reading *r, enum message_id id, const char *word, const char *value)
-{
+static csn_status usage(struct reading *r, enum message_id id, const char *word,
+                        const char *value) {
     char line[sizeof(r->err->text)];
     struct text t;
     text_init(&t, line, sizeof(line));
@@ -301,9 +298,9 @@ static csn_status usage(struct reading *r, enum message_id id, const char *word,
     return error_set(r->err, CSN_INVALID, ERR_USAGE, "%s", line);
 }
 
-static csn_status set_format(struct reading *r, const char *s)
-{
-    static const char *const forms[] = {[OUT_TABLE] = "table", [OUT_JSON] = "json", [OUT_JSONL] = "jsonl"};
+static csn_status set_format(struct reading *r, const char *s) {
+    static const char *const forms[] = {
+        [OUT_TABLE] = "table", [OUT_JSON] = "json", [OUT_JSONL] = "jsonl"};
     for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
         if (strcmp(forms[i], s) == 0) {
             r->o->format = (enum out_format)i;
@@ -313,8 +310,7 @@ static csn_status set_format(struct reading *r, const char *s)
     return usage(r, MSG_COMMAND_TAKES, "-o", "table, json, jsonl");
 }
 
-static csn_status set_language(struct reading *r, const char *s)
-{
+static csn_status set_language(struct reading *r, const char *s) {
     enum language l;
     if (!language_find(s, &l))
         return usage(r, MSG_COMMAND_TAKES, "--lang", "en, zh-CN");
@@ -323,21 +319,30 @@ static csn_status set_language(struct reading *r, const char *s)
 }
 
 /* Flags that decide how things are said; a missing value is told in the second reading. */
-static csn_status obey_early(struct reading *r, enum global flag, const char *value)
-{
+static csn_status obey_early(struct reading *r, enum global flag, const char *value) {
     switch (flag) {
-    case G_OUTPUT: return value != NULL ? set_format(r, value) : CSN_OK;
-    case G_LANG: return value != NULL ? set_language(r, value) : CSN_OK;
-    case G_JSON: r->o->format = OUT_JSON; return CSN_OK;
-    case G_QUIET: r->o->quiet = true; return CSN_OK;
-    case G_VERBOSE: r->o->verbose++; return CSN_OK;
-    case G_NO_COLOR: r->o->color = false; return CSN_OK;
-    default: return CSN_OK;
+    case G_OUTPUT:
+        return value != NULL ? set_format(r, value) : CSN_OK;
+    case G_LANG:
+        return value != NULL ? set_language(r, value) : CSN_OK;
+    case G_JSON:
+        r->o->format = OUT_JSON;
+        return CSN_OK;
+    case G_QUIET:
+        r->o->quiet = true;
+        return CSN_OK;
+    case G_VERBOSE:
+        r->o->verbose++;
+        return CSN_OK;
+    case G_NO_COLOR:
+        r->o->color = false;
+        return CSN_OK;
+    default:
+        return CSN_OK;
     }
 }
 
-static void language_of_locale(void)
-{
+static void language_of_locale(void) {
     static const char *const names[] = {"LC_ALL", "LC_MESSAGES", "LANG"};
     enum language l = LANG_EN;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -351,8 +356,7 @@ static void language_of_locale(void)
 }
 
 /* Is s the first word of a command's name with two? */
-static bool is_noun(const char *s)
-{
+static bool is_noun(const char *s) {
     size_t n = strlen(s);
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (strncmp(commands[i].name, s, n) == 0 && commands[i].name[n] == ' ')
@@ -361,14 +365,12 @@ static bool is_noun(const char *s)
 }
 
 /* A raw command gets everything behind its name. */
-static bool name_is_raw(const struct reading *r)
-{
+static bool name_is_raw(const struct reading *r) {
     const struct command *c = r->name_words == 1 ? command_find(r->argv[r->name[0]]) : NULL;
     return c != NULL && (c->bits & COMMAND_RAW) != 0;
 }
 
-static csn_status read_name(struct reading *r)
-{
+static csn_status read_name(struct reading *r) {
     csn_status s = CSN_OK, first = CSN_OK;
     struct word w;
     language_of_locale();
@@ -393,8 +395,7 @@ static csn_status read_name(struct reading *r)
 
 /* ---- the command ---- */
 
-static void guess_command(struct reading *r, const char *name)
-{
+static void guess_command(struct reading *r, const char *name) {
     struct guess g;
     guess_init(&g, name);
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
@@ -402,15 +403,15 @@ static void guess_command(struct reading *r, const char *name)
             continue;
         guess_offer(&g, commands[i].name);
         const char *verb = strchr(commands[i].name, ' ');
-        if (verb != NULL && strchr(name, ' ') == NULL && g.best == NULL && strcmp(verb + 1, name) == 0)
+        if (verb != NULL && strchr(name, ' ') == NULL && g.best == NULL &&
+            strcmp(verb + 1, name) == 0)
             g = (struct guess){name, commands[i].name, 0};
     }
     if (g.best != NULL)
         message_add(r->way, MSG_COMMAND_MEANT, g.best);
 }
 
-static csn_status needs_verb(struct reading *r, const char *noun)
-{
+static csn_status needs_verb(struct reading *r, const char *noun) {
     char verbs[200];
     struct text t;
     size_t n = strlen(noun);
@@ -421,8 +422,7 @@ static csn_status needs_verb(struct reading *r, const char *noun)
     return usage(r, MSG_COMMAND_VERB, noun, verbs);
 }
 
-static csn_status find_command(struct reading *r, const struct command **ret)
-{
+static csn_status find_command(struct reading *r, const struct command **ret) {
     char name[128];
     struct text t;
     text_init(&t, name, sizeof(name));
@@ -448,8 +448,8 @@ static csn_status find_command(struct reading *r, const struct command **ret)
 
 /* ---- the second reading ---- */
 
-static csn_status unknown_flag(struct reading *r, const struct command *c, const char *word, const struct word *w)
-{
+static csn_status unknown_flag(struct reading *r, const struct command *c, const char *word,
+                               const struct word *w) {
     struct guess g;
     guess_init(&g, w->name);
     for (int i = 0; c != NULL && c->flag != NULL && c->flag[i].name != NULL; i++)
@@ -463,29 +463,37 @@ static csn_status unknown_flag(struct reading *r, const struct command *c, const
     return usage(r, MSG_COMMAND_FLAG, word, c != NULL ? c->name : "consign");
 }
 
-static csn_status not_for_this(struct reading *r, const struct command *c, enum global flag)
-{
+static csn_status not_for_this(struct reading *r, const struct command *c, enum global flag) {
     char word[32];
     (void)snprintf(word, sizeof(word), "--%s", globals[flag].name);
     return usage(r, MSG_COMMAND_FLAG, word, c->name);
 }
 
-static csn_status take_set(struct reading *r, struct command_call *c, const char *value)
-{
+static csn_status take_set(struct reading *r, struct command_call *c, const char *value) {
     if (c->sets == COMMAND_ARGS_MAX)
         return usage(r, MSG_COMMAND_TOO_MANY, "--set", "");
     c->set[c->sets++] = value;
     return CSN_OK;
 }
 
-static csn_status take_global(struct reading *r, struct command_call *c, enum global flag, const char *value)
-{
+static csn_status take_global(struct reading *r, struct command_call *c, enum global flag,
+                              const char *value) {
     unsigned bits = c->command != NULL ? c->command->bits : ~0U;
     switch (flag) {
-    case G_CONFIG: c->config_path = value; break;
-    case G_SET: return take_set(r, c, value);
-    case G_HELP: c->help = true; break;
-    case G_VERSION: c->version = true; break;
+    case G_CONFIG:
+        c->config_path = value;
+        break;
+    case G_SET:
+        return take_set(r, c, value);
+    case G_LANG:
+        c->lang_given = true;
+        break;
+    case G_HELP:
+        c->help = true;
+        break;
+    case G_VERSION:
+        c->version = true;
+        break;
     case G_REASON:
         if ((bits & (COMMAND_REASON | COMMAND_MAY_REASON)) == 0)
             return not_for_this(r, c->command, flag);
@@ -501,13 +509,13 @@ static csn_status take_global(struct reading *r, struct command_call *c, enum gl
             return not_for_this(r, c->command, flag);
         c->yes = true;
         break;
-    default: break; /* obeyed early */
+    default:
+        break; /* obeyed early */
     }
     return CSN_OK;
 }
 
-static csn_status bad_value(struct reading *r, const struct flag *f, const char *word)
-{
+static csn_status bad_value(struct reading *r, const struct flag *f, const char *word) {
     char expected[120], least[32], most[32];
     struct text t;
     text_init(&t, expected, sizeof(expected));
@@ -523,8 +531,8 @@ static csn_status bad_value(struct reading *r, const struct flag *f, const char 
     return usage(r, MSG_COMMAND_TAKES, word, expected);
 }
 
-static csn_status take_own(struct reading *r, struct command_call *c, int at, const char *word, const char *value)
-{
+static csn_status take_own(struct reading *r, struct command_call *c, int at, const char *word,
+                           const char *value) {
     const struct flag *f = &c->command->flag[at];
     int64_t n = 0;
     bool good = true;
@@ -539,12 +547,12 @@ static csn_status take_own(struct reading *r, struct command_call *c, int at, co
 }
 
 /* One flag at *i, and its value. */
-static csn_status take_flag(struct reading *r, struct command_call *c, int *i)
-{
+static csn_status take_flag(struct reading *r, struct command_call *c, int *i) {
     struct word w;
     const char *word = r->argv[*i];
     take_apart(word, &w);
-    int own = c->command != NULL ? flag_in(c->command->flag, &w) : -1, global = own < 0 ? global_of(&w) : -1;
+    int own = c->command != NULL ? flag_in(c->command->flag, &w) : -1,
+        global = own < 0 ? global_of(&w) : -1;
     if (own < 0 && global < 0)
         return unknown_flag(r, c->command, word, &w);
     const struct flag *f = own >= 0 ? &c->command->flag[own] : &globals[global];
@@ -557,19 +565,18 @@ static csn_status take_flag(struct reading *r, struct command_call *c, int *i)
             return usage(r, MSG_COMMAND_VALUE, dashed, f->value);
         w.value = r->argv[++*i];
     }
-    return own >= 0 ? take_own(r, c, own, dashed, w.value) : take_global(r, c, (enum global)global, w.value);
+    return own >= 0 ? take_own(r, c, own, dashed, w.value)
+                    : take_global(r, c, (enum global)global, w.value);
 }
 
-static csn_status take_argument(struct reading *r, struct command_call *c, const char *word)
-{
+static csn_status take_argument(struct reading *r, struct command_call *c, const char *word) {
     if (c->args == COMMAND_ARGS_MAX)
         return usage(r, MSG_COMMAND_TOO_MANY, word, "");
     c->arg[c->args++] = word;
     return CSN_OK;
 }
 
-static csn_status read_words(struct reading *r, struct command_call *c)
-{
+static csn_status read_words(struct reading *r, struct command_call *c) {
     bool plain = false, raw = c->command != NULL && (c->command->bits & COMMAND_RAW) != 0;
     csn_status s = CSN_OK;
     for (int i = 1; i < r->argc && s == CSN_OK; i++) {
@@ -585,8 +592,7 @@ static csn_status read_words(struct reading *r, struct command_call *c)
     return s;
 }
 
-static csn_status check_call(struct reading *r, const struct command_call *c)
-{
+static csn_status check_call(struct reading *r, const struct command_call *c) {
     const struct command *k = c->command;
     if (k == NULL)
         return c->args > 0 ? usage(r, MSG_COMMAND_UNKNOWN, c->arg[0], "") : CSN_OK;
@@ -600,7 +606,8 @@ static csn_status check_call(struct reading *r, const struct command_call *c)
         message_add(r->way, MSG_COMMAND_SEE_HELP, k->name);
         return usage(r, MSG_COMMAND_EXTRA, k->name, c->arg[k->most]);
     }
-    if ((k->bits & COMMAND_REASON) != 0 && !c->dry_run && (c->reason == NULL || c->reason[0] == '\0')) {
+    if ((k->bits & COMMAND_REASON) != 0 && !c->dry_run &&
+        (c->reason == NULL || c->reason[0] == '\0')) {
         (void)usage(r, MSG_COMMAND_REASON, k->name, "");
         r->err->code = ERR_REASON_REQUIRED;
         return CSN_INVALID;
@@ -608,8 +615,8 @@ static csn_status check_call(struct reading *r, const struct command_call *c)
     return CSN_OK;
 }
 
-csn_status command_parse(int argc, char **argv, struct out *o, struct command_call *ret, struct text *way, csn_error *err)
-{
+csn_status command_parse(int argc, char **argv, struct out *o, struct command_call *ret,
+                         struct text *way, csn_error *err) {
     struct reading r = {.argc = argc, .argv = argv, .o = o, .way = way, .err = err};
     *ret = (struct command_call){.out = o};
     error_clear(err);
@@ -625,9 +632,9 @@ csn_status command_parse(int argc, char **argv, struct out *o, struct command_ca
 
 /* ---- what a command asks of its call ---- */
 
-/* The name is in the command's row: a program mistake otherwise, seen by the first test that runs the command. */
-static const char *value_of(const struct command_call *c, const char *flag)
-{
+/* The name is in the command's row: a program mistake otherwise, seen by the first test that runs
+ * the command. */
+static const char *value_of(const struct command_call *c, const char *flag) {
     struct word w = {.long_form = true};
     (void)copy_text(w.name, sizeof(w.name), flag);
     int at = flag_in(c->command->flag, &w);
@@ -638,18 +645,15 @@ static const char *value_of(const struct command_call *c, const char *flag)
     return c->value[at];
 }
 
-bool command_switch(const struct command_call *c, const char *flag)
-{
+bool command_switch(const struct command_call *c, const char *flag) {
     return value_of(c, flag) != NULL;
 }
 
-const char *command_text(const struct command_call *c, const char *flag)
-{
+const char *command_text(const struct command_call *c, const char *flag) {
     return value_of(c, flag);
 }
 
-int64_t command_int(const struct command_call *c, const char *flag, int64_t otherwise)
-{
+int64_t command_int(const struct command_call *c, const char *flag, int64_t otherwise) {
     const char *value = value_of(c, flag);
     int64_t n = otherwise;
     if (value != NULL)
@@ -657,8 +661,7 @@ int64_t command_int(const struct command_call *c, const char *flag, int64_t othe
     return n;
 }
 
-csn_usec command_duration(const struct command_call *c, const char *flag, csn_usec otherwise)
-{
+csn_usec command_duration(const struct command_call *c, const char *flag, csn_usec otherwise) {
     const char *value = value_of(c, flag);
     csn_usec d = otherwise;
     if (value != NULL)
@@ -666,26 +669,24 @@ csn_usec command_duration(const struct command_call *c, const char *flag, csn_us
     return d;
 }
 
-void command_next(const struct command_call *c)
-{
+void command_next(const struct command_call *c) {
     if (c->command->next != NULL && !c->out->quiet)
         out_line(c->out, "%s consign %s", message(MSG_OUT_NEXT), c->command->next);
 }
 
-void command_next_to(const struct command_call *c, const char *name, const char *value)
-{
+void command_next_to(const struct command_call *c, const char *name, const char *value) {
     char safe[400];
     if (command_find(name) == NULL) {
         (void)fprintf(stderr, "error CSN-9001: a hint names no command: %s\n", name);
         abort();
     }
     if (!c->out->quiet)
-        out_line(c->out, "%s consign %s%s%s", message(MSG_OUT_NEXT), name, value != NULL && value[0] != '\0' ? " " : "",
+        out_line(c->out, "%s consign %s%s%s", message(MSG_OUT_NEXT), name,
+                 value != NULL && value[0] != '\0' ? " " : "",
                  out_safe_text(value, safe, sizeof(safe)));
 }
 
-const char *command_actor(char *ret, size_t size)
-{
+const char *command_actor(char *ret, size_t size) {
     char host[256] = "", room[1024];
     struct passwd entry, *found = NULL;
     struct text t;
@@ -702,8 +703,7 @@ const char *command_actor(char *ret, size_t size)
     return ret;
 }
 
-int command_load(const struct command_call *c, struct load **ret)
-{
+int command_load(const struct command_call *c, struct load **ret) {
     csn_error err;
     error_clear(&err);
     if (load_config(c->config_path, c->set, c->sets, environ, ret, &err) != CSN_OK)
@@ -716,8 +716,7 @@ int command_load(const struct command_call *c, struct load **ret)
     return code;
 }
 
-static int run(struct command_call *c)
-{
+static int run(struct command_call *c) {
     struct load *l = NULL;
     if (c->version)
         return version_command(c);
@@ -736,8 +735,7 @@ static int run(struct command_call *c)
     return code;
 }
 
-int command_main(int argc, char **argv, struct out *o)
-{
+int command_main(int argc, char **argv, struct out *o) {
     struct command_call call;
     char line[300];
     struct text way;

@@ -1,5 +1,6 @@
-/* config_cmd.c: the configuration as people ask about it. `check` reads the handler files, too, because a daemon would stop at
- * them; `show` gives what is in force with its origin; `explain` is the table of keys. */
+/* config_cmd.c: the configuration as people ask about it. `check` reads the handler files, too,
+ * because a daemon would stop at them; `show` gives what is in force with its origin; `explain` is
+ * the table of keys. */
 #include "cli/config_cmd.h"
 #include "base/message.h"
 #include "cli/load.h"
@@ -10,16 +11,14 @@
 
 enum { REPORT_MAX = 64 * 1024 };
 
-static int here(void)
-{
+static int here(void) {
     return message_language_now() == LANG_ZH;
 }
 
 /* ---- check ---- */
 
 /* *ret is NUL-terminated and the caller's; errno tells why it failed. */
-static bool read_handler(const char *path, char **ret, size_t *ret_size)
-{
+static bool read_handler(const char *path, char **ret, size_t *ret_size) {
     FILE *f = fopen(path, "re");
     char *text = f != NULL ? malloc(HANDLER_FILE_MAX + 1) : NULL;
     if (text == NULL) {
@@ -44,49 +43,43 @@ static bool read_handler(const char *path, char **ret, size_t *ret_size)
     return true;
 }
 
-/* Mistakes in the file go to report, a file that cannot be read is a mistake of the configuration. True: the handler is fine. */
-static bool check_handler(struct load *l, const struct config_subscription *s, struct text *report)
-{
-    char path[CONFIG_PATH_MAX], line[URL_MAX_ + 100], *text;
+/* Whatever is wrong with the handler is a mistake of the configuration at the key that names it;
+ * where exactly in the handler file is shown at once, for people. */
+static void check_handler(struct load *l, const struct config_subscription *s, struct out *o,
+                          char *report_text) {
+    char path[CONFIG_PATH_MAX], *text;
     struct sql_handler handler;
-    struct text t;
+    struct text report;
     csn_error err;
     size_t size;
+    (void)snprintf(path, sizeof(path), "subscriptions.%s.handler.sql", s->consumer);
     if (!read_handler(s->handler_path, &text, &size)) {
-        (void)snprintf(path, sizeof(path), "subscriptions.%s.handler.sql", s->consumer);
-        text_init(&t, line, sizeof(line));
-        text_add(&t, "%s: %s", s->handler_path, strerror(errno));
-        load_mistake(l, path, ERR_CONFIG_REFERENCE, line, "");
-        return false;
+        error_set(&err, CSN_INVALID, ERR_CONFIG_REFERENCE, "%s: %s", s->handler_path,
+                  strerror(errno));
+        load_mistake(l, path, err.code, err.text, "");
+        return;
     }
     error_clear(&err);
-    bool good = sql_handler_parse(s->handler_path, (csn_bytes){text, size}, &handler, report, &err) == CSN_OK;
-    if (good)
+    text_init(&report, report_text, REPORT_MAX);
+    if (sql_handler_parse(s->handler_path, (csn_bytes){text, size}, &handler, &report, &err) ==
+        CSN_OK) {
         sql_handler_free(&handler);
+    } else {
+        if (o->format == OUT_TABLE)
+            (void)fputs(report_text, o->err);
+        load_mistake(l, path, err.code, err.text, "");
+    }
     free(text);
-    return good;
 }
 
-/* Exit code; reports everything that is wrong. */
-static int check_all(struct load *l, struct out *o, char *report_text)
-{
-    struct text report;
-    text_init(&report, report_text, REPORT_MAX);
+static int check_all(struct load *l, struct out *o, char *report) {
     for (uint32_t i = 0; i < l->config.subscriptions; i++)
         if (l->config.subscription[i].handler_path[0] != '\0')
-            (void)check_handler(l, &l->config.subscription[i], &report);
-    int code = load_report(l, o);
-    if (report.used == 0)
-        return code;
-    if (o->format == OUT_TABLE)
-        (void)fputs(report_text, o->err);
-    else if (code == 0)
-        code = out_fail(o, ERR_HANDLER_SYNTAX, NULL, NULL, "%s", report_text);
-    return code != 0 ? code : error_find(ERR_HANDLER_SYNTAX)->exit_code;
+            check_handler(l, &l->config.subscription[i], o, report);
+    return load_report(l, o);
 }
 
-static void say_fine(const struct load *l, struct command_call *c)
-{
+static void say_fine(const struct load *l, struct command_call *c) {
     const struct config *k = &l->config;
     json_t *document = out_document("config_check");
     out_put(document, "ok", json_true());
@@ -100,15 +93,15 @@ static void say_fine(const struct load *l, struct command_call *c)
     out_json(c->out, document);
 }
 
-int config_check_command(struct command_call *c)
-{
+int config_check_command(struct command_call *c) {
     struct load *l;
     csn_error err;
     error_clear(&err);
     if (load_config(c->config_path, c->set, c->sets, environ, &l, &err) != CSN_OK)
         return out_error(c->out, &err, NULL, NULL);
     char *report = malloc(REPORT_MAX);
-    int code = report != NULL ? check_all(l, c->out, report) : out_fail(c->out, ERR_NO_MEMORY, NULL, NULL, "config check");
+    int code = report != NULL ? check_all(l, c->out, report)
+                              : out_fail(c->out, ERR_NO_MEMORY, NULL, NULL, "config check");
     if (code == 0)
         say_fine(l, c);
     free(report);
@@ -124,8 +117,7 @@ struct showing {
     json_t *items;
 };
 
-static void show_value(struct showing *s, const struct config_key *k, const char *path)
-{
+static void show_value(struct showing *s, const struct config_key *k, const char *path) {
     char value[URL_MAX_], origin[URL_MAX_ + 32];
     if (!config_get(&s->l->config, path, value, sizeof(value)))
         return;
@@ -143,8 +135,7 @@ static void show_value(struct showing *s, const struct config_key *k, const char
 }
 
 /* One key for each thing of its section, or once. The long forms show nothing of their own. */
-static void show_key(struct showing *s, const struct config_key *k)
-{
+static void show_key(struct showing *s, const struct config_key *k) {
     char thing[CONFIG_PATH_MAX], path[CONFIG_PATH_MAX * 2];
     const char *rest = strchr(k->path, '*');
     if (rest == NULL) {
@@ -159,9 +150,9 @@ static void show_key(struct showing *s, const struct config_key *k)
     }
 }
 
-int config_show_command(struct command_call *c)
-{
-    const char *headings[] = {message(MSG_CONFIG_H_KEY), message(MSG_CONFIG_H_VALUE), message(MSG_CONFIG_H_FROM)};
+int config_show_command(struct command_call *c) {
+    const char *headings[] = {message(MSG_CONFIG_H_KEY), message(MSG_CONFIG_H_VALUE),
+                              message(MSG_CONFIG_H_FROM)};
     struct load *l;
     int code = command_load(c, &l);
     if (code != 0)
@@ -185,8 +176,7 @@ int config_show_command(struct command_call *c)
 /* ---- explain ---- */
 
 /* CONFIG__PATH of an environment name; the star stays. */
-static void variable_name(const char *path, char *ret, size_t size)
-{
+static void variable_name(const char *path, char *ret, size_t size) {
     struct text t;
     text_init(&t, ret, size);
     text_add(&t, "CONSIGN_");
@@ -200,15 +190,13 @@ static void variable_name(const char *path, char *ret, size_t size)
     }
 }
 
-static const char *default_of(const struct config_key *k)
-{
+static const char *default_of(const struct config_key *k) {
     if (k->otherwise != NULL)
         return k->otherwise;
     return (k->bits & CONFIG_REQUIRED) != 0 ? message(MSG_CONFIG_NEEDED) : "–";
 }
 
-static json_t *key_json(const struct config_key *k)
-{
+static json_t *key_json(const struct config_key *k) {
     char expected[240], variable[CONFIG_PATH_MAX];
     struct text t;
     json_t *j = json_object();
@@ -225,8 +213,7 @@ static json_t *key_json(const struct config_key *k)
     return j;
 }
 
-static void explain_one(struct out *o, const struct config_key *k)
-{
+static void explain_one(struct out *o, const struct config_key *k) {
     char expected[240], variable[CONFIG_PATH_MAX];
     struct text t;
     text_init(&t, expected, sizeof(expected));
@@ -237,12 +224,12 @@ static void explain_one(struct out *o, const struct config_key *k)
     out_say(o, MSG_CONFIG_X_TAKES, expected);
     out_say(o, MSG_CONFIG_X_DEFAULT, default_of(k));
     out_say(o, MSG_CONFIG_X_ENV, variable);
-    out_say(o, k->reload == CONFIG_RELOAD_COMMAND ? MSG_CONFIG_X_COMMAND : MSG_CONFIG_X_RESTART, k->since);
+    out_say(o, k->reload == CONFIG_RELOAD_COMMAND ? MSG_CONFIG_X_COMMAND : MSG_CONFIG_X_RESTART,
+            k->since);
 }
 
 /* True when key is path, or lies below it; names fit the stars. */
-static bool below(const struct config_key *k, const char *path)
-{
+static bool below(const struct config_key *k, const char *path) {
     const char *p = path, *q = k->path;
     while (*p != '\0' && *q != '\0') {
         size_t n = strcspn(p, "."), m = strcspn(q, ".");
@@ -254,9 +241,9 @@ static bool below(const struct config_key *k, const char *path)
     return *p == '\0';
 }
 
-static int explain_group(struct out *o, const char *path)
-{
-    const char *headings[] = {message(MSG_CONFIG_H_KEY), message(MSG_CONFIG_H_DEFAULT), message(MSG_CONFIG_H_MEANS)};
+static int explain_group(struct out *o, const char *path) {
+    const char *headings[] = {message(MSG_CONFIG_H_KEY), message(MSG_CONFIG_H_DEFAULT),
+                              message(MSG_CONFIG_H_MEANS)};
     struct table *t = table_new(3, headings, "lll");
     json_t *items = json_array();
     if (t == NULL || items == NULL) {
@@ -279,8 +266,7 @@ static int explain_group(struct out *o, const char *path)
     return 0;
 }
 
-static int explain_markdown(struct out *o)
-{
+static int explain_markdown(struct out *o) {
     char variable[CONFIG_PATH_MAX], expected[240];
     struct text t;
     out_line(o, "# %s\n\n%s\n", message(MSG_CONFIG_PAGE), message(MSG_CONFIG_GENERATED));
@@ -298,8 +284,7 @@ static int explain_markdown(struct out *o)
     return 0;
 }
 
-int config_explain_command(struct command_call *c)
-{
+int config_explain_command(struct command_call *c) {
     char guess[64], way[120];
     const char *path = c->args > 0 ? c->arg[0] : "";
     if (command_switch(c, "markdown"))
@@ -317,7 +302,8 @@ int config_explain_command(struct command_call *c)
     (void)snprintf(way, sizeof(way), "consign config explain");
     if (config_guess(path, guess, sizeof(guess))) {
         const char *dot = strrchr(path, '.');
-        (void)snprintf(way, sizeof(way), "consign config explain %.*s%s", dot != NULL ? (int)(dot - path + 1) : 0, path, guess);
+        (void)snprintf(way, sizeof(way), "consign config explain %.*s%s",
+                       dot != NULL ? (int)(dot - path + 1) : 0, path, guess);
     }
     return out_fail(c->out, ERR_CONFIG_KEY, NULL, way, "%.80s", path);
 }

@@ -1,36 +1,32 @@
-/* help.c: every word here comes from the table of commands; a command that is not in it cannot be shown, one that is cannot be
- * forgotten. */
+/* help.c: every word here comes from the table of commands; a command that is not in it cannot be
+ * shown, one that is cannot be forgotten. */
 #include "cli/help.h"
 #include "base/message.h"
 #include "cli/width.h"
 #include "core/guess.h"
 
-static int here(void)
-{
+static int here(void) {
     return message_language_now() == LANG_ZH;
 }
 
-static bool hidden(const struct command *k)
-{
+static bool hidden(const struct command *k) {
     return (k->bits & COMMAND_HIDDEN) != 0;
 }
 
 /* "  name…  help", aligned at the given width. */
-static void line_pair(struct out *o, const char *left, size_t width, const char *right)
-{
+static void line_pair(struct out *o, const char *left, size_t width, const char *right) {
     size_t used = text_width(bytes_of(left));
     out_line(o, "  %s%*s  %s", left, used < width ? (int)(width - used) : 0, "", right);
 }
 
-static void flag_text(const struct flag *f, char *ret, size_t size)
-{
+static void flag_text(const struct flag *f, char *ret, size_t size) {
     struct text t;
     text_init(&t, ret, size);
-    text_add(&t, "--%s%s%s", f->name, f->value != NULL ? " " : "", f->value != NULL ? f->value : "");
+    text_add(&t, "--%s%s%s", f->name, f->value != NULL ? " " : "",
+             f->value != NULL ? f->value : "");
 }
 
-static void print_flags(struct out *o, const struct flag *f)
-{
+static void print_flags(struct out *o, const struct flag *f) {
     char left[80];
     for (; f != NULL && f->name != NULL; f++) {
         flag_text(f, left, sizeof(left));
@@ -39,25 +35,26 @@ static void print_flags(struct out *o, const struct flag *f)
 }
 
 /* The flags that only some commands take. */
-static void print_change_flags(struct out *o, const struct command *k)
-{
+static void print_change_flags(struct out *o, const struct command *k) {
     static const struct {
         unsigned bit;
         const char *name;
-    } some[] = {{COMMAND_REASON | COMMAND_MAY_REASON, "reason"}, {COMMAND_DRY_RUN, "dry-run"}, {COMMAND_YES, "yes"}};
+    } some[] = {{COMMAND_REASON | COMMAND_MAY_REASON, "reason"},
+                {COMMAND_DRY_RUN, "dry-run"},
+                {COMMAND_YES, "yes"}};
     for (const struct flag *f = command_global_flags(); f->name != NULL; f++)
         for (size_t i = 0; i < ARRAY_LEN(some); i++)
             if ((k->bits & some[i].bit) != 0 && strcmp(f->name, some[i].name) == 0)
-                print_flags(o, (const struct flag[]){*f, {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}});
+                print_flags(
+                    o, (const struct flag[]){*f, {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}});
 }
 
-static bool has_flags(const struct command *k)
-{
-    return k->flag != NULL || (k->bits & (COMMAND_REASON | COMMAND_MAY_REASON | COMMAND_DRY_RUN | COMMAND_YES)) != 0;
+static bool has_flags(const struct command *k) {
+    return k->flag != NULL ||
+           (k->bits & (COMMAND_REASON | COMMAND_MAY_REASON | COMMAND_DRY_RUN | COMMAND_YES)) != 0;
 }
 
-static void print_lines(struct out *o, const char *lines)
-{
+static void print_lines(struct out *o, const char *lines) {
     for (const char *s = lines; *s != '\0';) {
         size_t n = strcspn(s, "\n");
         out_line(o, "  %.*s", (int)n, s);
@@ -65,9 +62,9 @@ static void print_lines(struct out *o, const char *lines)
     }
 }
 
-static void print_one(struct out *o, const struct command *k)
-{
-    out_line(o, "consign %s%s%s — %s", k->name, k->args[0] != '\0' ? " " : "", k->args, k->help[here()]);
+static void print_one(struct out *o, const struct command *k) {
+    out_line(o, "consign %s%s%s — %s", k->name, k->args[0] != '\0' ? " " : "", k->args,
+             k->help[here()]);
     if (k->more[here()] != NULL)
         print_lines(o, k->more[here()]);
     if (has_flags(k)) {
@@ -81,8 +78,7 @@ static void print_one(struct out *o, const struct command *k)
     }
 }
 
-static json_t *flag_json(const struct flag *f)
-{
+static json_t *flag_json(const struct flag *f) {
     json_t *j = json_object();
     out_put(j, "name", out_json_string(f->name));
     out_put(j, "value", out_json_string(f->value));
@@ -90,8 +86,7 @@ static json_t *flag_json(const struct flag *f)
     return j;
 }
 
-static json_t *one_json(const struct command *k)
-{
+static json_t *one_json(const struct command *k) {
     json_t *j = json_object(), *flags = json_array();
     for (const struct flag *f = k->flag; f != NULL && f->name != NULL; f++)
         out_append(flags, flag_json(f));
@@ -104,8 +99,7 @@ static json_t *one_json(const struct command *k)
     return j;
 }
 
-int help_one(struct out *o, const struct command *k)
-{
+int help_one(struct out *o, const struct command *k) {
     json_t *document = out_document("command");
     out_put(document, "command", one_json(k));
     print_one(o, k);
@@ -113,8 +107,7 @@ int help_one(struct out *o, const struct command *k)
     return 0;
 }
 
-static json_t *all_json(void)
-{
+static json_t *all_json(void) {
     json_t *items = json_array();
     for (size_t i = 0; command_at(i) != NULL; i++)
         if (!hidden(command_at(i)))
@@ -122,8 +115,7 @@ static json_t *all_json(void)
     return items;
 }
 
-static size_t widest(void)
-{
+static size_t widest(void) {
     size_t most = 0;
     for (size_t i = 0; command_at(i) != NULL; i++) {
         const struct command *k = command_at(i);
@@ -133,8 +125,7 @@ static size_t widest(void)
     return most;
 }
 
-int help_overview(struct out *o)
-{
+int help_overview(struct out *o) {
     char left[120];
     size_t width = widest();
     out_line(o, "consign %s — %s", CSN_VERSION, message(MSG_HELP_WHAT));
@@ -143,7 +134,8 @@ int help_overview(struct out *o)
         const struct command *k = command_at(i);
         if (hidden(k))
             continue;
-        (void)snprintf(left, sizeof(left), "%s%s%s", k->name, k->args[0] != '\0' ? " " : "", k->args);
+        (void)snprintf(left, sizeof(left), "%s%s%s", k->name, k->args[0] != '\0' ? " " : "",
+                       k->args);
         line_pair(o, left, width, k->help[here()]);
     }
     out_line(o, "%s", message(MSG_HELP_GLOBAL));
@@ -154,8 +146,7 @@ int help_overview(struct out *o)
     return 0;
 }
 
-static int help_all(struct out *o)
-{
+static int help_all(struct out *o) {
     for (size_t i = 0; command_at(i) != NULL; i++) {
         if (hidden(command_at(i)))
             continue;
@@ -170,8 +161,7 @@ static int help_all(struct out *o)
 
 /* ---- the reference page ---- */
 
-static void markdown_flags(struct out *o, const struct flag *f)
-{
+static void markdown_flags(struct out *o, const struct flag *f) {
     char left[80];
     for (; f != NULL && f->name != NULL; f++) {
         flag_text(f, left, sizeof(left));
@@ -179,13 +169,13 @@ static void markdown_flags(struct out *o, const struct flag *f)
     }
 }
 
-static void markdown_one(struct out *o, const struct command *k)
-{
+static void markdown_one(struct out *o, const struct command *k) {
     out_line(o, "## consign %s\n\n%s%s\n", k->name, k->help[here()], here() ? "。" : ".");
     if (k->more[here()] != NULL)
         out_line(o, "%s\n", k->more[here()]);
     out_line(o, "`consign %s%s%s%s%s`\n", k->name, k->args[0] != '\0' ? " " : "", k->args,
-             (k->bits & COMMAND_REASON) != 0 ? " --reason TEXT" : "", (k->bits & COMMAND_DRY_RUN) != 0 ? " [--dry-run]" : "");
+             (k->bits & COMMAND_REASON) != 0 ? " --reason TEXT" : "",
+             (k->bits & COMMAND_DRY_RUN) != 0 ? " [--dry-run]" : "");
     if (k->flag != NULL) {
         out_line(o, "| %s | |\n|---|---|", message(MSG_HELP_FLAG));
         markdown_flags(o, k->flag);
@@ -195,13 +185,13 @@ static void markdown_one(struct out *o, const struct command *k)
         out_line(o, "```\n%s\n```\n", k->example);
 }
 
-static int help_markdown(struct out *o)
-{
+static int help_markdown(struct out *o) {
     out_line(o, "# %s\n\n%s\n", message(MSG_HELP_PAGE), message(MSG_HELP_GENERATED));
     for (size_t i = 0; command_at(i) != NULL; i++)
         if (!hidden(command_at(i)))
             markdown_one(o, command_at(i));
-    out_line(o, "## %s\n\n| %s | |\n|---|---|", message(MSG_HELP_GLOBAL_TITLE), message(MSG_HELP_FLAG));
+    out_line(o, "## %s\n\n| %s | |\n|---|---|", message(MSG_HELP_GLOBAL_TITLE),
+             message(MSG_HELP_FLAG));
     markdown_flags(o, command_global_flags());
     return 0;
 }
@@ -209,8 +199,7 @@ static int help_markdown(struct out *o)
 /* ---- consign help ---- */
 
 /* All verbs of a noun; false: it is none. */
-static bool help_noun(struct out *o, const char *noun)
-{
+static bool help_noun(struct out *o, const char *noun) {
     size_t n = strlen(noun);
     bool found = false;
     for (size_t i = 0; command_at(i) != NULL; i++) {
@@ -225,8 +214,7 @@ static bool help_noun(struct out *o, const char *noun)
     return found;
 }
 
-static int help_unknown(struct out *o, const char *name)
-{
+static int help_unknown(struct out *o, const char *name) {
     char way[120], line[200];
     struct text t, l;
     struct guess g;
@@ -240,8 +228,7 @@ static int help_unknown(struct out *o, const char *name)
     return out_fail(o, ERR_USAGE, NULL, way, "%s", line);
 }
 
-int help_command(struct command_call *c)
-{
+int help_command(struct command_call *c) {
     char name[128];
     struct text t;
     if (command_switch(c, "markdown"))
@@ -255,5 +242,7 @@ int help_command(struct command_call *c)
     const struct command *k = command_find(name);
     if (k != NULL)
         return help_one(c->out, k);
-    return c->args == 1 && c->out->format == OUT_TABLE && help_noun(c->out, name) ? 0 : help_unknown(c->out, name);
+    return c->args == 1 && c->out->format == OUT_TABLE && help_noun(c->out, name)
+               ? 0
+               : help_unknown(c->out, name);
 }

@@ -1,5 +1,6 @@
-/* init.c: writes the demo folder. It starts only in a folder that is missing or empty, so that whatever stands there after a failure
- * is its own and is taken away again: the folder is complete or not there. */
+/* init.c: writes the demo folder. It starts only in a folder that is missing or empty, so that
+ * whatever stands there after a failure is its own and is taken away again: the folder is complete
+ * or not there. */
 #include "cli/init.h"
 #include "base/message.h"
 #include "cli/init_files.h"
@@ -14,8 +15,8 @@
 
 struct making {
     struct command_call *c;
-    char dir[URL_MAX_];  /* absolute */
-    bool made;           /* the folder is ours */
+    char dir[URL_MAX_]; /* absolute */
+    bool made;          /* the folder is ours */
     csn_error err;
 };
 
@@ -23,13 +24,11 @@ static const struct {
     const char *file, *sql;
 } databases[] = {{"orders.db", shop_orders_sql}, {"stock.db", shop_stock_sql}};
 
-static csn_status failed(struct making *m, const char *what)
-{
+static csn_status failed(struct making *m, const char *what) {
     return error_set(&m->err, CSN_INVALID, ERR_WRITE, "%s: %s", what, strerror(errno));
 }
 
-static bool path_in(const struct making *m, const char *name, char *ret, size_t size)
-{
+static bool path_in(const struct making *m, const char *name, char *ret, size_t size) {
     struct text t;
     text_init(&t, ret, size);
     text_add(&t, "%s/%s", m->dir, name);
@@ -37,8 +36,7 @@ static bool path_in(const struct making *m, const char *name, char *ret, size_t 
 }
 
 /* The first entry of a folder goes to name; false: it is empty. */
-static bool first_entry(const char *dir, char *name, size_t size)
-{
+static bool first_entry(const char *dir, char *name, size_t size) {
     DIR *d = opendir(dir);
     bool found = false;
     struct dirent *e;
@@ -50,8 +48,7 @@ static bool first_entry(const char *dir, char *name, size_t size)
     return found;
 }
 
-static csn_status take_folder(struct making *m, const char *dir)
-{
+static csn_status take_folder(struct making *m, const char *dir) {
     char entry[256], *absolute;
     m->made = mkdir(dir, 0777) == 0;
     if (!m->made && errno != EEXIST)
@@ -59,15 +56,15 @@ static csn_status take_folder(struct making *m, const char *dir)
     if (!m->made && first_entry(dir, entry, sizeof(entry)))
         return error_set(&m->err, CSN_INVALID, ERR_TAKEN, "%s (%s)", dir, entry);
     absolute = realpath(dir, NULL);
-    bool fits = absolute != NULL && strlen(absolute) + 64 < sizeof(m->dir) && copy_text(m->dir, sizeof(m->dir), absolute);
+    bool fits = absolute != NULL && strlen(absolute) + 64 < sizeof(m->dir) &&
+                copy_text(m->dir, sizeof(m->dir), absolute);
     free(absolute);
     if (!fits && errno == 0)
         errno = ENAMETOOLONG;
     return fits ? CSN_OK : failed(m, dir);
 }
 
-static csn_status write_all(int fd, const char *text)
-{
+static csn_status write_all(int fd, const char *text) {
     for (size_t left = strlen(text); left > 0;) {
         ssize_t n = write(fd, text, left);
         if (n <= 0)
@@ -78,8 +75,7 @@ static csn_status write_all(int fd, const char *text)
     return CSN_OK;
 }
 
-static csn_status write_file(struct making *m, const struct init_file *f)
-{
+static csn_status write_file(struct making *m, const struct init_file *f) {
     char path[URL_MAX_ + 64];
     if (!path_in(m, f->path, path, sizeof(path)))
         return failed(m, f->path);
@@ -94,8 +90,7 @@ static csn_status write_file(struct making *m, const struct init_file *f)
     return s;
 }
 
-static csn_status write_files(struct making *m)
-{
+static csn_status write_files(struct making *m) {
     char path[URL_MAX_ + 64];
     csn_status s = CSN_OK;
     if (!path_in(m, "handlers", path, sizeof(path)) || mkdir(path, 0777) != 0)
@@ -105,8 +100,7 @@ static csn_status write_files(struct making *m)
     return s;
 }
 
-static csn_status business_tables(const char *url, const char *sql, csn_error *err)
-{
+static csn_status business_tables(const char *url, const char *sql, csn_error *err) {
     struct db *d;
     csn_status s = db_open(url, 0, &d, err);
     if (s != CSN_OK)
@@ -120,8 +114,7 @@ static csn_status business_tables(const char *url, const char *sql, csn_error *e
     return s;
 }
 
-static csn_status make_databases(struct making *m)
-{
+static csn_status make_databases(struct making *m) {
     char url[URL_MAX_ + 64];
     csn_status s = CSN_OK;
     for (size_t i = 0; s == CSN_OK && i < ARRAY_LEN(databases); i++) {
@@ -135,8 +128,7 @@ static csn_status make_databases(struct making *m)
     return s;
 }
 
-static void remove_in(const struct making *m, const char *name, const char *tail)
-{
+static void remove_in(const struct making *m, const char *name, const char *tail) {
     char path[URL_MAX_ + 64], whole[64];
     (void)snprintf(whole, sizeof(whole), "%s%s", name, tail);
     if (path_in(m, whole, path, sizeof(path)))
@@ -144,8 +136,7 @@ static void remove_in(const struct making *m, const char *name, const char *tail
 }
 
 /* Takes away what was written; the folder was empty before. */
-static void undo(const struct making *m)
-{
+static void undo(const struct making *m) {
     static const char *const tails[] = {"", "-wal", "-shm", "-journal"};
     char path[URL_MAX_ + 64];
     if (m->dir[0] == '\0')
@@ -161,8 +152,7 @@ static void undo(const struct making *m)
         (void)rmdir(m->dir);
 }
 
-static void say_done(const struct making *m, const char *dir)
-{
+static void say_done(const struct making *m, const char *dir) {
     char safe[400];
     struct out *o = m->c->out;
     json_t *document = out_document("init"), *list = json_array();
@@ -182,8 +172,7 @@ static void say_done(const struct making *m, const char *dir)
     out_json(o, document);
 }
 
-int init_command(struct command_call *c)
-{
+int init_command(struct command_call *c) {
     struct making m = {.c = c};
     const char *dir = command_text(c, "dir");
     if (dir == NULL || dir[0] == '\0')

@@ -1,5 +1,6 @@
-/* load.c: later wins: defaults < file < environment < --set. A CONSIGN_ variable that maps to no key is a mistake like a wrong key
- * in the file. Positions are remembered by path, because checks between values know paths only. */
+/* load.c: later wins: defaults < file < environment < --set. A CONSIGN_ variable that maps to no
+ * key is a mistake like a wrong key in the file. Positions are remembered by path, because checks
+ * between values know paths only. */
 #include "cli/load.h"
 #include "base/message.h"
 #include "cli/width.h"
@@ -18,8 +19,7 @@ enum { PREFIX_SIZE = sizeof(prefix) - 1 };
 
 /* ---- mistakes and places ---- */
 
-static struct mistake *mistake_new(struct load *l, const char *path, int32_t code)
-{
+static struct mistake *mistake_new(struct load *l, const char *path, int32_t code) {
     if (l->mistakes == MISTAKES_MAX) {
         l->more++;
         return NULL;
@@ -31,8 +31,8 @@ static struct mistake *mistake_new(struct load *l, const char *path, int32_t cod
     return m;
 }
 
-static void on_mistake(void *arg, int32_t code, const char *path, struct yaml_place at, const char *text, const char *way)
-{
+static void on_mistake(void *arg, int32_t code, const char *path, struct yaml_place at,
+                       const char *text, const char *way) {
     struct mistake *m = mistake_new(arg, path, code);
     if (m == NULL)
         return;
@@ -41,8 +41,7 @@ static void on_mistake(void *arg, int32_t code, const char *path, struct yaml_pl
     (void)copy_text(m->way, sizeof(m->way), way);
 }
 
-static struct given *given_find(const struct load *l, const char *path)
-{
+static struct given *given_find(const struct load *l, const char *path) {
     for (uint32_t i = 0; i < l->givens; i++)
         if (strcmp(l->given[i].path, path) == 0)
             return &l->given[i];
@@ -50,8 +49,7 @@ static struct given *given_find(const struct load *l, const char *path)
 }
 
 /* The place of path, or of the nearest group above it that was given. */
-static const struct given *given_near(const struct load *l, const char *path)
-{
+static const struct given *given_near(const struct load *l, const char *path) {
     char part[CONFIG_PATH_MAX];
     const struct given *g;
     (void)copy_text(part, sizeof(part), path);
@@ -64,20 +62,20 @@ static const struct given *given_near(const struct load *l, const char *path)
     return g;
 }
 
-static void give(struct load *l, const char *path, struct yaml_place at)
-{
+static void give(struct load *l, const char *path, struct yaml_place at) {
     struct given *g = given_find(l, path);
     if (g == NULL && l->givens < GIVEN_MAX)
         g = &l->given[l->givens++];
     if (g == NULL)
-        return; /* more than all keys of all names that fit: only the position of a mistake is lost */
+        return; /* more than all keys of all names that fit: only the position of a mistake is lost
+                 */
     (void)copy_text(g->path, sizeof(g->path), path);
     (void)copy_text(g->source, sizeof(g->source), l->source != NULL ? l->source : "");
     g->at = at;
 }
 
-void load_mistake(struct load *l, const char *path, int32_t code, const char *text, const char *way)
-{
+void load_mistake(struct load *l, const char *path, int32_t code, const char *text,
+                  const char *way) {
     const struct given *g = given_near(l, path);
     struct mistake *m = mistake_new(l, path, code);
     if (m == NULL)
@@ -93,8 +91,7 @@ void load_mistake(struct load *l, const char *path, int32_t code, const char *te
 /* ---- filling ---- */
 
 /* A bad name is told once, not again for each key inside. */
-static bool told_above(const struct load *l, const char *path)
-{
+static bool told_above(const struct load *l, const char *path) {
     for (uint32_t i = 0; i < l->mistakes; i++) {
         size_t n = strlen(l->mistake[i].path);
         if (n > 0 && strncmp(l->mistake[i].path, path, n) == 0 && path[n] == '.')
@@ -103,8 +100,7 @@ static bool told_above(const struct load *l, const char *path)
     return false;
 }
 
-static void on_group(void *arg, const char *path, struct yaml_place at)
-{
+static void on_group(void *arg, const char *path, struct yaml_place at) {
     struct load *l = arg;
     csn_error err;
     error_clear(&err);
@@ -114,8 +110,7 @@ static void on_group(void *arg, const char *path, struct yaml_place at)
         on_mistake(l, err.code, path, at, err.text, "");
 }
 
-static void on_value(void *arg, const char *path, const char *value, struct yaml_place at)
-{
+static void on_value(void *arg, const char *path, const char *value, struct yaml_place at) {
     struct load *l = arg;
     csn_error err;
     char way[240], guess[64];
@@ -133,8 +128,7 @@ static void on_value(void *arg, const char *path, const char *value, struct yaml
     on_mistake(l, err.code, path, at, err.text, way);
 }
 
-static void read_file(struct load *l)
-{
+static void read_file(struct load *l) {
     struct yaml_reader r = {l, on_group, on_value, on_mistake};
     (void)yaml_read((csn_bytes){l->text, l->size}, &r);
 }
@@ -142,8 +136,7 @@ static void read_file(struct load *l)
 /* ---- environment ---- */
 
 /* Variables that are not configuration. */
-static bool not_ours(const char *name, size_t n)
-{
+static bool not_ours(const char *name, size_t n) {
     static const char *const known[] = {"CONFIG", "FAILPOINTS", "FAILPOINT_HITS"};
     static const char *const families[] = {"CLOCK_STEP", "TEST_"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
@@ -156,8 +149,7 @@ static bool not_ours(const char *name, size_t n)
 }
 
 /* ORDERS_2 is the name orders-2, orders_2 or Orders_2 of the file. */
-static bool same_name(const char *name, csn_bytes upper)
-{
+static bool same_name(const char *name, csn_bytes upper) {
     const char *u = upper.data;
     if (strlen(name) != upper.size)
         return false;
@@ -169,19 +161,19 @@ static bool same_name(const char *name, csn_bytes upper)
     return true;
 }
 
-static void add_lower(struct text *t, csn_bytes part)
-{
+static void add_lower(struct text *t, csn_bytes part) {
     const char *s = part.data;
     for (size_t i = 0; i < part.size; i++)
         text_add(t, "%c", tolower((unsigned char)s[i]));
 }
 
-/* Adds a part of a path: a known name where the section (first part) has one that fits, else the lower-case word. */
-static void add_part(const struct load *l, struct text *t, csn_bytes part, bool name)
-{
+/* Adds a part of a path: a known name where the section (first part) has one that fits, else the
+ * lower-case word. */
+static void add_part(const struct load *l, struct text *t, csn_bytes part, bool name) {
     char thing[CONFIG_PATH_MAX];
     for (int s = CONFIG_GLOBAL + 1; name && s < CONFIG_SECTION_NR; s++) {
-        for (uint32_t i = 0; config_thing_at(&l->config, (enum config_section)s, i, thing, sizeof(thing)); i++) {
+        for (uint32_t i = 0;
+             config_thing_at(&l->config, (enum config_section)s, i, thing, sizeof(thing)); i++) {
             if (strncmp(thing, t->data, t->used) != 0 || !same_name(thing + t->used, part))
                 continue;
             text_add(t, "%s", thing + t->used);
@@ -192,8 +184,7 @@ static void add_part(const struct load *l, struct text *t, csn_bytes part, bool 
 }
 
 /* STORES__ORDERS__URL → stores.orders.url */
-static bool variable_path(const struct load *l, csn_bytes name, char *ret, size_t size)
-{
+static bool variable_path(const struct load *l, csn_bytes name, char *ret, size_t size) {
     const char *s = name.data, *end = s + name.size;
     struct text t;
     text_init(&t, ret, size);
@@ -208,8 +199,7 @@ static bool variable_path(const struct load *l, csn_bytes name, char *ret, size_
     return !t.full;
 }
 
-static void guess_variable(const char *path, char *way, size_t size)
-{
+static void guess_variable(const char *path, char *way, size_t size) {
     char guess[64];
     struct text t;
     text_init(&t, way, size);
@@ -219,8 +209,7 @@ static void guess_variable(const char *path, char *way, size_t size)
     message_add(&t, MSG_LOAD_MEANT_KEY, (int)(dot != NULL ? dot - path + 1 : 0), path, guess);
 }
 
-static void read_variable(struct load *l, const char *variable)
-{
+static void read_variable(struct load *l, const char *variable) {
     char path[CONFIG_PATH_MAX], name[96], line[240], way[240];
     const char *equals = strchr(variable, '=');
     struct text t;
@@ -231,7 +220,8 @@ static void read_variable(struct load *l, const char *variable)
         return;
     (void)copy_bytes_text(name, sizeof(name), (csn_bytes){variable, n});
     l->source = name;
-    bool fits = variable_path(l, (csn_bytes){variable + PREFIX_SIZE, n - PREFIX_SIZE}, path, sizeof(path));
+    bool fits =
+        variable_path(l, (csn_bytes){variable + PREFIX_SIZE, n - PREFIX_SIZE}, path, sizeof(path));
     if (fits && config_key_find(path) != NULL) {
         on_value(l, path, equals + 1, (struct yaml_place){0, 0, 0});
     } else {
@@ -243,13 +233,13 @@ static void read_variable(struct load *l, const char *variable)
     l->source = NULL;
 }
 
-static void read_set(struct load *l, const char *set)
-{
+static void read_set(struct load *l, const char *set) {
     char path[CONFIG_PATH_MAX], line[240];
     const char *equals = strchr(set, '=');
     struct text t;
     l->source = "--set";
-    if (equals == NULL || !copy_bytes_text(path, sizeof(path), (csn_bytes){set, (size_t)(equals - set)})) {
+    if (equals == NULL ||
+        !copy_bytes_text(path, sizeof(path), (csn_bytes){set, (size_t)(equals - set)})) {
         text_init(&t, line, sizeof(line));
         message_add(&t, MSG_LOAD_SET, set);
         on_mistake(l, ERR_CONFIG_VALUE, "", (struct yaml_place){0, 0, 0}, line, "");
@@ -262,8 +252,7 @@ static void read_set(struct load *l, const char *set)
 /* ---- checks ---- */
 
 /* One mistake per place: a wrong value is not missing as well. */
-static void on_found(void *arg, const char *path, int32_t code, const char *text, const char *way)
-{
+static void on_found(void *arg, const char *path, int32_t code, const char *text, const char *way) {
     struct load *l = arg;
     for (uint32_t i = 0; i < l->mistakes; i++)
         if (strcmp(l->mistake[i].path, path) == 0)
@@ -271,8 +260,7 @@ static void on_found(void *arg, const char *path, int32_t code, const char *text
     load_mistake(l, path, code, text, way);
 }
 
-static void check_urls(struct load *l)
-{
+static void check_urls(struct load *l) {
     char path[CONFIG_PATH_MAX];
     csn_error err;
     for (uint32_t i = 0; i < l->config.stores; i++) {
@@ -286,16 +274,14 @@ static void check_urls(struct load *l)
     }
 }
 
-static bool has_syntax_mistake(const struct load *l)
-{
+static bool has_syntax_mistake(const struct load *l) {
     for (uint32_t i = 0; i < l->mistakes; i++)
         if (l->mistake[i].code == ERR_CONFIG_SYNTAX)
             return true;
     return false;
 }
 
-static int by_place(const void *a, const void *b)
-{
+static int by_place(const void *a, const void *b) {
     const struct mistake *x = a, *y = b;
     uint32_t xl = x->at.line - 1, yl = y->at.line - 1; /* line 0 goes last */
     if (xl != yl)
@@ -303,8 +289,7 @@ static int by_place(const void *a, const void *b)
     return x->at.column < y->at.column ? -1 : x->at.column > y->at.column;
 }
 
-static struct load *load_new(const char *name)
-{
+static struct load *load_new(const char *name) {
     struct load *l = calloc(1, sizeof(*l));
     if (l == NULL)
         return NULL;
@@ -320,8 +305,7 @@ static struct load *load_new(const char *name)
 }
 
 /* The host's name, cut at its first dot and to what a name may hold. */
-static void fill_node(struct config *c)
-{
+static void fill_node(struct config *c) {
     char host[256] = "";
     if (c->node[0] != '\0')
         return;
@@ -331,8 +315,7 @@ static void fill_node(struct config *c)
     (void)copy_text(c->node, sizeof(c->node), host);
 }
 
-static void fill(struct load *l, const char *const *set, int sets, char *const *environment)
-{
+static void fill(struct load *l, const char *const *set, int sets, char *const *environment) {
     read_file(l);
     for (char *const *e = environment; e != NULL && *e != NULL; e++)
         read_variable(l, *e);
@@ -346,9 +329,8 @@ static void fill(struct load *l, const char *const *set, int sets, char *const *
     qsort(l->mistake, l->mistakes, sizeof(*l->mistake), by_place);
 }
 
-csn_status load_text(const char *name, csn_bytes text, const char *const *set, int sets, char *const *environment,
-                     struct load **ret, csn_error *err)
-{
+csn_status load_text(const char *name, csn_bytes text, const char *const *set, int sets,
+                     char *const *environment, struct load **ret, csn_error *err) {
     struct load *l = load_new(name);
     if (l == NULL || (l->text = malloc(text.size + 1)) == NULL) {
         load_free(l);
@@ -366,15 +348,15 @@ csn_status load_text(const char *name, csn_bytes text, const char *const *set, i
 /* ---- the file ---- */
 
 /* Reads at most YAML_FILE_MAX bytes of a regular file. */
-static csn_status slurp(const char *path, char **ret, size_t *ret_size, csn_error *err)
-{
+static csn_status slurp(const char *path, char **ret, size_t *ret_size, csn_error *err) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s: %s", path, strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > YAML_FILE_MAX) {
         (void)close(fd);
-        return error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s: %s", path, message(MSG_LOAD_NOT_FILE));
+        return error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s: %s", path,
+                         message(MSG_LOAD_NOT_FILE));
     }
     size_t size = (size_t)st.st_size, used = 0;
     ssize_t n = 1;
@@ -384,15 +366,15 @@ static csn_status slurp(const char *path, char **ret, size_t *ret_size, csn_erro
     (void)close(fd);
     if (text == NULL || n < 0) {
         free(text);
-        return error_set(err, CSN_INVALID, text == NULL ? ERR_NO_MEMORY : ERR_CONFIG_NONE, "%s: %s", path, strerror(errno));
+        return error_set(err, CSN_INVALID, text == NULL ? ERR_NO_MEMORY : ERR_CONFIG_NONE, "%s: %s",
+                         path, strerror(errno));
     }
     *ret = text;
     *ret_size = used;
     return CSN_OK;
 }
 
-static const char *variable(char *const *environment, const char *name)
-{
+static const char *variable(char *const *environment, const char *name) {
     size_t n = strlen(name);
     for (char *const *e = environment; e != NULL && *e != NULL; e++)
         if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
@@ -400,9 +382,9 @@ static const char *variable(char *const *environment, const char *name)
     return NULL;
 }
 
-static const char *look_for(const char *file, char *const *environment)
-{
-    static const char *const places[] = {"consign.yaml", "consign-dev/consign.yaml", "/etc/consign/consign.yaml"};
+static const char *look_for(const char *file, char *const *environment) {
+    static const char *const places[] = {"consign.yaml", "consign-dev/consign.yaml",
+                                         "/etc/consign/consign.yaml"};
     const char *named = file != NULL ? file : variable(environment, "CONSIGN_CONFIG");
     if (named != NULL && named[0] != '\0')
         return named;
@@ -412,9 +394,8 @@ static const char *look_for(const char *file, char *const *environment)
     return NULL;
 }
 
-csn_status load_config(const char *file, const char *const *set, int sets, char *const *environment, struct load **ret,
-                       csn_error *err)
-{
+csn_status load_config(const char *file, const char *const *set, int sets, char *const *environment,
+                       struct load **ret, csn_error *err) {
     const char *found = look_for(file, environment);
     char *text = NULL, *absolute;
     size_t size = 0;
@@ -425,7 +406,8 @@ csn_status load_config(const char *file, const char *const *set, int sets, char 
         return s;
     absolute = realpath(found, NULL);
     if (absolute == NULL || strlen(absolute) >= URL_MAX_) {
-        s = error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s: %s", found, message(MSG_LOAD_NOT_FILE));
+        s = error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s: %s", found,
+                      message(MSG_LOAD_NOT_FILE));
     } else {
         s = load_text(absolute, (csn_bytes){text, size}, set, sets, environment, ret, err);
         if (s == CSN_OK)
@@ -436,8 +418,7 @@ csn_status load_config(const char *file, const char *const *set, int sets, char 
     return s;
 }
 
-void load_free(struct load *l)
-{
+void load_free(struct load *l) {
     if (l == NULL)
         return;
     free(l->text);
@@ -449,8 +430,7 @@ void load_free(struct load *l)
 /* ---- showing ---- */
 
 /* The line of the file, without its end. */
-static csn_bytes line_at(const struct load *l, uint32_t line)
-{
+static csn_bytes line_at(const struct load *l, uint32_t line) {
     const char *s = l->text, *end = l->text + l->size;
     for (uint32_t i = 1; i < line && s < end; i++) {
         const char *next = memchr(s, '\n', (size_t)(end - s));
@@ -464,8 +444,7 @@ static csn_bytes line_at(const struct load *l, uint32_t line)
 }
 
 /* Bytes of the first n characters. */
-static size_t chars_size(csn_bytes text, size_t n)
-{
+static size_t chars_size(csn_bytes text, size_t n) {
     const char *s = text.data;
     size_t at = 0, size;
     for (size_t i = 0; i < n && at < text.size; i++, at += size)
@@ -474,8 +453,7 @@ static size_t chars_size(csn_bytes text, size_t n)
 }
 
 /* The columns that a part of a line takes, made safe; a tab is shown as one blank. */
-static const char *shown_part(csn_bytes part, char *ret, size_t size, size_t *ret_width)
-{
+static const char *shown_part(csn_bytes part, char *ret, size_t size, size_t *ret_width) {
     char plain[400];
     (void)copy_bytes_text(plain, sizeof(plain), part);
     for (char *p = plain; *p != '\0'; p++)
@@ -486,8 +464,7 @@ static const char *shown_part(csn_bytes part, char *ret, size_t size, size_t *re
     return ret;
 }
 
-static void print_caret(const struct load *l, const struct mistake *m, FILE *to)
-{
+static void print_caret(const struct load *l, const struct mistake *m, FILE *to) {
     char before[800], marked[800], after[800];
     size_t a, b, c;
     csn_bytes line = line_at(l, m->at.line);
@@ -504,8 +481,7 @@ static void print_caret(const struct load *l, const struct mistake *m, FILE *to)
     (void)fputc('\n', to);
 }
 
-static void place_text(const struct load *l, const struct mistake *m, struct text *t)
-{
+static void place_text(const struct load *l, const struct mistake *m, struct text *t) {
     if (m->source[0] != '\0')
         text_add(t, "%s", m->source);
     else if (m->at.line == 0)
@@ -515,8 +491,8 @@ static void place_text(const struct load *l, const struct mistake *m, struct tex
 }
 
 /* What to do: the mistake's own words, for a value the key's page, else those of the code. */
-static const char *way_of(const struct mistake *m, const struct error_row *row, char *ret, size_t size)
-{
+static const char *way_of(const struct mistake *m, const struct error_row *row, char *ret,
+                          size_t size) {
     char way[400];
     struct text t;
     const struct config_key *k = config_key_find(m->path);
@@ -529,25 +505,25 @@ static const char *way_of(const struct mistake *m, const struct error_row *row, 
     return out_safe_text(way, ret, size);
 }
 
-static void print_mistake(const struct load *l, const struct mistake *m, FILE *to)
-{
+static void print_mistake(const struct load *l, const struct mistake *m, FILE *to) {
     char text[800], way[800], place[800], safe[1600];
     int language = message_language_now() == LANG_ZH;
     const struct error_row *row = error_find(m->code);
     struct text t;
     text_init(&t, place, sizeof(place));
     place_text(l, m, &t);
-    (void)fprintf(to, "%s CSN-%04d: %s: %s\n", message(MSG_OUT_ERROR), m->code, row != NULL ? row->title[language] : "",
+    (void)fprintf(to, "%s CSN-%04d: %s: %s\n", message(MSG_OUT_ERROR), m->code,
+                  row != NULL ? row->title[language] : "",
                   out_safe_text(m->text, text, sizeof(text)));
-    (void)fprintf(to, "  %s %s\n", message(MSG_OUT_WHERE), out_safe_text(place, safe, sizeof(safe)));
+    (void)fprintf(to, "  %s %s\n", message(MSG_OUT_WHERE),
+                  out_safe_text(place, safe, sizeof(safe)));
     if (m->source[0] == '\0' && m->at.line > 0)
         print_caret(l, m, to);
-    (void)fprintf(to, "  %s %s      %s consign explain CSN-%04d\n", message(MSG_OUT_TRY), way_of(m, row, way, sizeof(way)),
-                  message(MSG_OUT_MORE), m->code);
+    (void)fprintf(to, "  %s %s      %s consign explain CSN-%04d\n", message(MSG_OUT_TRY),
+                  way_of(m, row, way, sizeof(way)), message(MSG_OUT_MORE), m->code);
 }
 
-static json_t *mistake_json(const struct load *l, const struct mistake *m)
-{
+static json_t *mistake_json(const struct load *l, const struct mistake *m) {
     char code[16], place[800];
     struct text t;
     json_t *j = json_object();
@@ -562,8 +538,7 @@ static json_t *mistake_json(const struct load *l, const struct mistake *m)
     return j;
 }
 
-static void report_json(const struct load *l, const struct error_row *row, struct out *o)
-{
+static void report_json(const struct load *l, const struct error_row *row, struct out *o) {
     char type[64];
     json_t *errors = json_array(), *j = json_object();
     for (uint32_t i = 0; i < l->mistakes; i++)
@@ -580,8 +555,7 @@ static void report_json(const struct load *l, const struct error_row *row, struc
     json_decref(j);
 }
 
-int load_report(const struct load *l, struct out *o)
-{
+int load_report(const struct load *l, struct out *o) {
     if (l->mistakes == 0)
         return 0;
     const struct error_row *row = error_find(l->mistake[0].code);
@@ -598,8 +572,7 @@ int load_report(const struct load *l, struct out *o)
     return row->exit_code;
 }
 
-void load_origin(const struct load *l, const char *path, char *ret, size_t size)
-{
+void load_origin(const struct load *l, const char *path, char *ret, size_t size) {
     const struct given *g = given_find(l, path);
     struct text t;
     text_init(&t, ret, size);

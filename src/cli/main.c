@@ -6,8 +6,7 @@
 
 enum { EXIT_WRITE = 70 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *plain = getenv("NO_COLOR");
     struct out o = {.to = stdout, .err = stderr};
     o.color = isatty(STDOUT_FILENO) == 1 && (plain == NULL || plain[0] == '\0');

@@ -1,5 +1,6 @@
-/* out.c: see out.h. A table keeps its cells until it is printed, because a column is as wide as its widest cell; its rows are
- * bounded, and one that ran out of memory or rows prints what it has and says so. */
+/* out.c: see out.h. A table keeps its cells until it is printed, because a column is as wide as its
+ * widest cell; its rows are bounded, and one that ran out of memory or rows prints what it has and
+ * says so. */
 #include "cli/out.h"
 #include "base/message.h"
 #include "cli/width.h"
@@ -7,13 +8,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-static int here(void)
-{
+static int here(void) {
     return message_language_now() == LANG_ZH ? 1 : 0;
 }
 
-void out_line(struct out *o, const char *format, ...)
-{
+void out_line(struct out *o, const char *format, ...) {
     va_list args;
     if (o->format != OUT_TABLE)
         return;
@@ -23,9 +22,9 @@ void out_line(struct out *o, const char *format, ...)
     (void)fputc('\n', o->to);
 }
 
-/* The formats of the table are checked against each other by a unit test, their arguments are not seen by the compiler. */
-void out_say(struct out *o, enum message_id id, ...)
-{
+/* The formats of the table are checked against each other by a unit test, their arguments are not
+ * seen by the compiler. */
+void out_say(struct out *o, enum message_id id, ...) {
     va_list args;
     if (o->format != OUT_TABLE)
         return;
@@ -38,8 +37,7 @@ void out_say(struct out *o, enum message_id id, ...)
     (void)fputc('\n', o->to);
 }
 
-void out_talk(struct out *o, const char *format, ...)
-{
+void out_talk(struct out *o, const char *format, ...) {
     va_list args;
     if (o->quiet)
         return;
@@ -52,8 +50,8 @@ void out_talk(struct out *o, const char *format, ...)
 /* ---- errors ---- */
 
 /* RFC 9457, on err. */
-static void error_json(struct out *o, const struct error_row *row, const csn_error *err, const char *where, const char *way)
-{
+static void error_json(struct out *o, const struct error_row *row, const csn_error *err,
+                       const char *where, const char *way) {
     char code[32], type[48];
     struct text t;
     json_t *j = json_object();
@@ -75,8 +73,7 @@ static void error_json(struct out *o, const struct error_row *row, const csn_err
     json_decref(j);
 }
 
-int out_error(struct out *o, const csn_error *err, const char *where, const char *way)
-{
+int out_error(struct out *o, const csn_error *err, const char *where, const char *way) {
     char text[1024], place[1024];
     const struct error_row *row = error_find(err->code);
     csn_error known = *err;
@@ -89,18 +86,19 @@ int out_error(struct out *o, const csn_error *err, const char *where, const char
         return row->exit_code;
     }
     (void)out_safe_text(known.text, text, sizeof(text));
-    (void)fprintf(o->err, "%s CSN-%04d: %s%s%s\n", message(MSG_OUT_ERROR), known.code, row->title[here()],
-                  text[0] != '\0' ? ": " : "", text);
+    (void)fprintf(o->err, "%s CSN-%04d: %s%s%s\n", message(MSG_OUT_ERROR), known.code,
+                  row->title[here()], text[0] != '\0' ? ": " : "", text);
     if (where != NULL && where[0] != '\0')
-        (void)fprintf(o->err, "  %s %s\n", message(MSG_OUT_WHERE), out_safe_text(where, place, sizeof(place)));
+        (void)fprintf(o->err, "  %s %s\n", message(MSG_OUT_WHERE),
+                      out_safe_text(where, place, sizeof(place)));
     (void)fprintf(o->err, "  %s %s      %s consign explain CSN-%04d\n", message(MSG_OUT_TRY),
-                  way != NULL ? out_safe_text(way, place, sizeof(place)) : row->help[here()], message(MSG_OUT_MORE),
-                  known.code);
+                  way != NULL ? out_safe_text(way, place, sizeof(place)) : row->help[here()],
+                  message(MSG_OUT_MORE), known.code);
     return row->exit_code;
 }
 
-int out_fail(struct out *o, int32_t code, const char *where, const char *way, const char *format, ...)
-{
+int out_fail(struct out *o, int32_t code, const char *where, const char *way, const char *format,
+             ...) {
     csn_error err = {.status = CSN_INVALID, .code = code};
     va_list args;
     va_start(args, format);
@@ -112,14 +110,12 @@ int out_fail(struct out *o, int32_t code, const char *where, const char *way, co
 /* ---- safe text ---- */
 
 /* Characters that move the cursor, change colours or turn the direction of what follows. */
-static bool harmful(int32_t c)
-{
-    return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x061c || (c >= 0x200e && c <= 0x200f)
-        || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+static bool harmful(int32_t c) {
+    return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x061c || (c >= 0x200e && c <= 0x200f) ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
-const char *out_safe(csn_bytes text, char *ret, size_t size)
-{
+const char *out_safe(csn_bytes text, char *ret, size_t size) {
     const char *s = text.data;
     size_t n, used = 0;
     for (size_t i = 0; i < text.size; i += n) {
@@ -137,15 +133,13 @@ const char *out_safe(csn_bytes text, char *ret, size_t size)
     return ret;
 }
 
-const char *out_safe_text(const char *text, char *ret, size_t size)
-{
+const char *out_safe_text(const char *text, char *ret, size_t size) {
     return out_safe(bytes_of(text), ret, size);
 }
 
 /* ---- times ---- */
 
-static const char *time_text(csn_usec at, bool date, char ret[32])
-{
+static const char *time_text(csn_usec at, bool date, char ret[32]) {
     char head[24];
     size_t size = sizeof(head);
     struct tm tm;
@@ -157,16 +151,16 @@ static const char *time_text(csn_usec at, bool date, char ret[32])
     }
     time_t when = (time_t)second;
     text_init(&t, ret, 32);
-    if (at == 0 || gmtime_r(&when, &tm) == NULL
-        || (date ? strftime(head, size, "%Y-%m-%dT%H:%M:%S", &tm) : strftime(head, size, "%H:%M:%S", &tm)) == 0)
+    if (at == 0 || gmtime_r(&when, &tm) == NULL ||
+        (date ? strftime(head, size, "%Y-%m-%dT%H:%M:%S", &tm)
+              : strftime(head, size, "%H:%M:%S", &tm)) == 0)
         text_add(&t, "-");
     else
         text_add(&t, "%s.%03lld", head, (long long)(rest / 1000));
     return ret;
 }
 
-const char *out_time(csn_usec at, char ret[32])
-{
+const char *out_time(csn_usec at, char ret[32]) {
     (void)time_text(at, true, ret);
     size_t n = strlen(ret);
     if (n > 1 && n + 1 < 32) {
@@ -176,13 +170,11 @@ const char *out_time(csn_usec at, char ret[32])
     return ret;
 }
 
-const char *out_clock(csn_usec at, char ret[32])
-{
+const char *out_clock(csn_usec at, char ret[32]) {
     return time_text(at, false, ret);
 }
 
-const char *out_duration(csn_usec d, char ret[32])
-{
+const char *out_duration(csn_usec d, char ret[32]) {
     struct text t;
     const char *sign = d < 0 ? "-" : "";
     int64_t n = d == INT64_MIN ? INT64_MAX : d < 0 ? -d : d;
@@ -215,8 +207,7 @@ struct table {
     bool cut; /* out of memory or rows */
 };
 
-struct table *table_new(int n, const char *const *headings, const char *align)
-{
+struct table *table_new(int n, const char *const *headings, const char *align) {
     struct table *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return NULL;
@@ -229,12 +220,13 @@ struct table *table_new(int n, const char *const *headings, const char *align)
     return t;
 }
 
-static bool table_grow(struct table *t)
-{
+static bool table_grow(struct table *t) {
     size_t room = t->room == 0 ? 64 : t->room * 2;
     if (t->cells < t->room)
         return true;
-    char **cell = t->cells / (size_t)t->columns < TABLE_ROWS_MAX ? realloc(t->cell, room * sizeof(*cell)) : NULL;
+    char **cell = t->cells / (size_t)t->columns < TABLE_ROWS_MAX
+                      ? realloc(t->cell, room * sizeof(*cell))
+                      : NULL;
     if (cell == NULL)
         return false;
     t->cell = cell;
@@ -242,8 +234,7 @@ static bool table_grow(struct table *t)
     return true;
 }
 
-void table_cell_bytes(struct table *t, csn_bytes text)
-{
+void table_cell_bytes(struct table *t, csn_bytes text) {
     char safe[CELL_MAX];
     char *copy = !t->cut && table_grow(t) ? strdup(out_safe(text, safe, sizeof(safe))) : NULL;
     if (copy == NULL) {
@@ -256,21 +247,18 @@ void table_cell_bytes(struct table *t, csn_bytes text)
     t->cell[t->cells++] = copy;
 }
 
-void table_cell(struct table *t, const char *text)
-{
+void table_cell(struct table *t, const char *text) {
     table_cell_bytes(t, bytes_of(text));
 }
 
-void table_cell_int(struct table *t, int64_t n)
-{
+void table_cell_int(struct table *t, int64_t n) {
     if (n == 0)
         table_cell(t, "–");
     else
         table_cell_format(t, "%lld", (long long)n);
 }
 
-void table_cell_format(struct table *t, const char *format, ...)
-{
+void table_cell_format(struct table *t, const char *format, ...) {
     char line[CELL_MAX];
     va_list args;
     va_start(args, format);
@@ -279,20 +267,18 @@ void table_cell_format(struct table *t, const char *format, ...)
     table_cell(t, line);
 }
 
-size_t table_rows(const struct table *t)
-{
+size_t table_rows(const struct table *t) {
     return t->cells / (size_t)t->columns;
 }
 
-static void spaces(FILE *to, size_t n)
-{
+static void spaces(FILE *to, size_t n) {
     for (size_t i = 0; i < n; i++)
         (void)fputc(' ', to);
 }
 
-/* One cell, padded; the last column is not padded on its right, so that lines do not end in blanks. */
-static void print_cell(const struct table *t, int column, const char *text, FILE *to)
-{
+/* One cell, padded; the last column is not padded on its right, so that lines do not end in blanks.
+ */
+static void print_cell(const struct table *t, int column, const char *text, FILE *to) {
     size_t width = text_width(bytes_of(text));
     size_t pad = width < t->width[column] ? t->width[column] - width : 0;
     if (column > 0)
@@ -304,8 +290,7 @@ static void print_cell(const struct table *t, int column, const char *text, FILE
         spaces(to, pad);
 }
 
-void table_print(const struct table *t, struct out *o)
-{
+void table_print(const struct table *t, struct out *o) {
     size_t rows = table_rows(t);
     if (o->format != OUT_TABLE || rows == 0)
         return;
@@ -322,8 +307,7 @@ void table_print(const struct table *t, struct out *o)
         (void)fprintf(o->to, "%s\n", message(MSG_OUT_CUT));
 }
 
-void table_free(struct table *t)
-{
+void table_free(struct table *t) {
     if (t == NULL)
         return;
     for (size_t i = 0; i < t->cells; i++)
@@ -334,16 +318,14 @@ void table_free(struct table *t)
 
 /* ---- JSON ---- */
 
-static json_t *there(json_t *j)
-{
+static json_t *there(json_t *j) {
     if (j != NULL)
         return j;
     (void)fputs("error CSN-9002: out of memory\n", stderr);
     exit(70);
 }
 
-json_t *out_document(const char *kind)
-{
+json_t *out_document(const char *kind) {
     json_t *j = there(json_object());
     out_put(j, "v", json_integer(1));
     out_put(j, "kind", json_string(kind));
@@ -351,8 +333,7 @@ json_t *out_document(const char *kind)
 }
 
 /* Broken bytes become U+FFFD, which takes three. */
-static json_t *mended(csn_bytes text)
-{
+static json_t *mended(csn_bytes text) {
     const char *s = text.data;
     size_t n, used = 0;
     char *copy = malloc(text.size * 3 + 1);
@@ -368,46 +349,39 @@ static json_t *mended(csn_bytes text)
     return there(j);
 }
 
-json_t *out_json_text(csn_bytes text)
-{
+json_t *out_json_text(csn_bytes text) {
     if (text.data == NULL)
         return there(json_null());
     json_t *j = json_stringn(text.data, text.size);
     return j != NULL ? j : mended(text);
 }
 
-json_t *out_json_string(const char *text)
-{
+json_t *out_json_string(const char *text) {
     return text == NULL ? there(json_null()) : out_json_text((csn_bytes){text, strlen(text)});
 }
 
-json_t *out_json_int64(int64_t n)
-{
+json_t *out_json_int64(int64_t n) {
     char digits[24];
     (void)snprintf(digits, sizeof(digits), "%lld", (long long)n);
     return there(json_string(digits));
 }
 
-json_t *out_json_time(csn_usec at)
-{
+json_t *out_json_time(csn_usec at) {
     char text[32];
     return at == 0 ? there(json_null()) : there(json_string(out_time(at, text)));
 }
 
-void out_put(json_t *object, const char *key, json_t *value)
-{
+void out_put(json_t *object, const char *key, json_t *value) {
     if (json_object_set_new(object, key, there(value)) != 0)
         (void)there(NULL);
 }
 
-void out_append(json_t *array, json_t *value)
-{
+void out_append(json_t *array, json_t *value) {
     if (json_array_append_new(array, there(value)) != 0)
         (void)there(NULL);
 }
 
-void out_json(struct out *o, json_t *document)
-{
+void out_json(struct out *o, json_t *document) {
     if (o->format != OUT_TABLE) {
         (void)json_dumpf(document, o->to, JSON_COMPACT);
         (void)fputc('\n', o->to);
@@ -415,8 +389,7 @@ void out_json(struct out *o, json_t *document)
     json_decref(document);
 }
 
-void out_list(struct out *o, const char *kind, json_t *items, json_t *extra)
-{
+void out_list(struct out *o, const char *kind, json_t *items, json_t *extra) {
     size_t i;
     json_t *item;
     if (o->format == OUT_JSON) {

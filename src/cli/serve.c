@@ -1,20 +1,20 @@
-/* serve.c: hands the checked configuration to the daemon; what it says for people goes to stderr, as its log does. */
+/* serve.c: hands the checked configuration to the daemon; what it says for people goes to stderr,
+ * as its log does. */
 #include "cli/serve.h"
 #include "base/message.h"
 #include "host/daemon.h"
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Daemon texts are in the configured language, unless --lang or the locale asked for another already. */
-static void set_language(const struct config *c)
-{
+/* Daemon texts are in the configured language, unless --lang says otherwise: a daemon's locale is
+ * an accident. */
+static void set_language(const struct command_call *c) {
     enum language l = LANG_EN;
-    if (message_language_now() == LANG_EN && language_find(c->language, &l))
+    if (!c->lang_given && language_find(c->config->language, &l))
         message_language(l);
 }
 
-int serve_command(struct command_call *c)
-{
+int serve_command(struct command_call *c) {
     csn_error err;
     struct daemon_options options = {
         .say = c->out->quiet ? NULL : c->out->err,
@@ -22,7 +22,7 @@ int serve_command(struct command_call *c)
         .log_fd = STDERR_FILENO,
     };
     error_clear(&err);
-    set_language(c->config);
+    set_language(c);
     int code = daemon_run(c->config, &options, &err);
     if (err.code != 0)
         (void)out_error(c->out, &err, NULL, NULL);

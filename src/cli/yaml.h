@@ -1,5 +1,6 @@
-/* yaml.h: reads a configuration file: a strict subset of YAML (one document, maps and scalars; no anchors, aliases, tags, lists) into
- * (path, value) pairs with the place where each stands. Every scalar stays text; the table of keys decides what it is. */
+/* yaml.h: reads a configuration file: a strict subset of YAML (one document, maps and scalars; no
+ * anchors, aliases, tags, lists) into (path, value) pairs with the place where each stands. Every
+ * scalar stays text; the table of keys decides what it is. */
 #ifndef CSN_CLI_YAML_H
 #define CSN_CLI_YAML_H
 
@@ -17,10 +18,12 @@ struct yaml_reader {
     void (*group)(void *arg, const char *path, struct yaml_place at);
     void (*value)(void *arg, const char *path, const char *value, struct yaml_place at);
     /* way: what to do, or "" */
-    void (*mistake)(void *arg, int32_t code, const char *path, struct yaml_place at, const char *text, const char *way);
+    void (*mistake)(void *arg, int32_t code, const char *path, struct yaml_place at,
+                    const char *text, const char *way);
 };
 
-/* Reports all mistakes that it finds. False: the text is not YAML at all, and nothing after the mistake was read. */
+/* Reports all mistakes that it finds. False: the text is not YAML at all, and nothing after the
+ * mistake was read. */
 bool yaml_read(csn_bytes text, const struct yaml_reader *r);
 
 #endif

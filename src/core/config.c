@@ -1,8 +1,10 @@
-/* config.c: the table of keys, and a struct config filled from (path, value) pairs. Where the pairs come from (file, environment,
- * command line) and where a mistake is shown is the caller's matter; nothing here does I/O.
+/* config.c: the table of keys, and a struct config filled from (path, value) pairs. Where the pairs
+ * come from (file, environment, command line) and where a mistake is shown is the caller's matter;
+ * nothing here does I/O.
  *
- * A path is looked up by walking its parts along the patterns; "*" in a pattern stands for a name. A named thing exists from the
- * moment one of its keys, or its bare name, was seen; its defaults are put at that moment. */
+ * A path is looked up by walking its parts along the patterns; "*" in a pattern stands for a name.
+ * A named thing exists from the moment one of its keys, or its bare name, was seen; its defaults
+ * are put at that moment. */
 #include "core/config.h"
 #include "base/message.h"
 #include "core/guess.h"
@@ -10,18 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MS INT64_C(1000)
+#define MS     INT64_C(1000)
 #define SECOND (1000 * MS)
-#define HOUR (3600 * SECOND)
-#define DAY (24 * HOUR)
+#define HOUR   (3600 * SECOND)
+#define DAY    (24 * HOUR)
 
 #define IN_GLOBAL(f) offsetof(struct config, f), sizeof(((struct config *)NULL)->f)
-#define IN_STORE(f) offsetof(struct config_store, f), sizeof(((struct config_store *)NULL)->f)
+#define IN_STORE(f)  offsetof(struct config_store, f), sizeof(((struct config_store *)NULL)->f)
 #define IN_BROKER(f) offsetof(struct config_broker, f), sizeof(((struct config_broker *)NULL)->f)
-#define IN_ROUTE(f) offsetof(struct config_route, f), sizeof(((struct config_route *)NULL)->f)
-#define IN_SUBSCRIPTION(f) \
+#define IN_ROUTE(f)  offsetof(struct config_route, f), sizeof(((struct config_route *)NULL)->f)
+#define IN_SUBSCRIPTION(f)                                                                         \
     offsetof(struct config_subscription, f), sizeof(((struct config_subscription *)NULL)->f)
 
+/* clang-format off */
 static const struct config_key keys[] = {
 #define X(path, type, otherwise, least, most, choices, section, field, bits, reload, since, en, zh) \
     {path, CONFIG_##type, otherwise, least, most, choices, CONFIG_##section, IN_##section(field), \
@@ -29,6 +32,7 @@ static const struct config_key keys[] = {
 #include "core/config.def"
 #undef X
 };
+/* clang-format on */
 
 struct section {
     const char *name;
@@ -37,8 +41,9 @@ struct section {
     uint32_t most;
 };
 
-#define ARRAY(field, count, most) \
-    offsetof(struct config, field), sizeof(((struct config *)NULL)->field[0]), offsetof(struct config, count), most
+#define ARRAY(field, count, most)                                                                  \
+    offsetof(struct config, field), sizeof(((struct config *)NULL)->field[0]),                     \
+        offsetof(struct config, count), most
 
 static const struct section sections[CONFIG_SECTION_NR] = {
     [CONFIG_STORE] = {"stores", MSG_CONFIG_STORE, ARRAY(store, stores, STORES_MAX)},
@@ -48,27 +53,23 @@ static const struct section sections[CONFIG_SECTION_NR] = {
                              ARRAY(subscription, subscriptions, SUBSCRIPTIONS_MAX)},
 };
 
-static csn_status wrong(csn_error *err, int32_t code, const struct text *t)
-{
+static csn_status wrong(csn_error *err, int32_t code, const struct text *t) {
     return error_set(err, CSN_INVALID, code, "%s", t->data);
 }
 
 /* ---- paths ---- */
 
 /* Length of the part that begins at s. */
-static size_t part_size(const char *s)
-{
+static size_t part_size(const char *s) {
     return strcspn(s, ".");
 }
 
-static const char *part_next(const char *s)
-{
+static const char *part_next(const char *s) {
     s += part_size(s);
     return *s == '.' ? s + 1 : s;
 }
 
-static bool part_fits(const char *pattern, const char *path)
-{
+static bool part_fits(const char *pattern, const char *path) {
     size_t n = part_size(pattern);
     if (n == 1 && *pattern == '*')
         return part_size(path) > 0;
@@ -76,8 +77,7 @@ static bool part_fits(const char *pattern, const char *path)
 }
 
 /* Compares along the parts: true when path is used up. *ret_rest is what is left of the pattern. */
-static bool path_fits(const char *pattern, const char *path, const char **ret_rest)
-{
+static bool path_fits(const char *pattern, const char *path, const char **ret_rest) {
     while (*path != '\0' && *pattern != '\0') {
         if (!part_fits(pattern, path))
             return false;
@@ -88,13 +88,11 @@ static bool path_fits(const char *pattern, const char *path, const char **ret_re
     return *path == '\0';
 }
 
-const struct config_key *config_key_at(size_t i)
-{
+const struct config_key *config_key_at(size_t i) {
     return i < ARRAY_LEN(keys) ? &keys[i] : NULL;
 }
 
-const struct config_key *config_key_find(const char *path)
-{
+const struct config_key *config_key_find(const char *path) {
     const char *rest;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (path_fits(keys[i].path, path, &rest) && *rest == '\0')
@@ -102,8 +100,7 @@ const struct config_key *config_key_find(const char *path)
     return NULL;
 }
 
-unsigned config_what(const char *path)
-{
+unsigned config_what(const char *path) {
     unsigned ret = 0;
     const char *rest;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
@@ -112,8 +109,7 @@ unsigned config_what(const char *path)
     return ret;
 }
 
-bool config_guess(const char *path, char *ret, size_t size)
-{
+bool config_guess(const char *path, char *ret, size_t size) {
     char before[CONFIG_PATH_MAX], words[ARRAY_LEN(keys)][GUESS_WORD_MAX];
     const char *dot = strrchr(path, '.'), *rest;
     struct guess g;
@@ -131,8 +127,7 @@ bool config_guess(const char *path, char *ret, size_t size)
 }
 
 /* The section of a path's first part; CONFIG_GLOBAL: it has no named things. */
-static enum config_section section_of(const char *path)
-{
+static enum config_section section_of(const char *path) {
     csn_bytes first = {path, part_size(path)};
     for (int s = CONFIG_GLOBAL + 1; s < CONFIG_SECTION_NR; s++)
         if (bytes_is(first, sections[s].name))
@@ -142,27 +137,23 @@ static enum config_section section_of(const char *path)
 
 /* ---- named things ---- */
 
-static uint32_t *thing_count(struct config *c, enum config_section s)
-{
+static uint32_t *thing_count(struct config *c, enum config_section s) {
     return (uint32_t *)(void *)((char *)c + sections[s].count);
 }
 
 /* Every struct of a section begins with its name. */
-static char *thing_at(struct config *c, enum config_section s, uint32_t i)
-{
+static char *thing_at(struct config *c, enum config_section s, uint32_t i) {
     return (char *)c + sections[s].first + sections[s].step * i;
 }
 
-static char *thing_find(struct config *c, enum config_section s, csn_bytes name)
-{
+static char *thing_find(struct config *c, enum config_section s, csn_bytes name) {
     for (uint32_t i = 0; i < *thing_count(c, s); i++)
         if (bytes_is(name, thing_at(c, s, i)))
             return thing_at(c, s, i);
     return NULL;
 }
 
-static bool name_good(csn_bytes name)
-{
+static bool name_good(csn_bytes name) {
     const char *s = name.data;
     if (name.size == 0 || name.size > CONFIG_NAME_LONGEST || !isalnum((unsigned char)s[0]))
         return false;
@@ -172,8 +163,8 @@ static bool name_good(csn_bytes name)
     return true;
 }
 
-bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, char *ret, size_t size)
-{
+bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, char *ret,
+                     size_t size) {
     struct config *w = (struct config *)(uintptr_t)c; /* only read below */
     if (s == CONFIG_GLOBAL || s >= CONFIG_SECTION_NR || i >= *thing_count(w, s))
         return false;
@@ -183,17 +174,17 @@ bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, 
     return !t.full;
 }
 
-static csn_status put_key(struct config *c, char *base, const struct config_key *k, const char *value, csn_error *err);
+static csn_status put_key(struct config *c, char *base, const struct config_key *k,
+                          const char *value, csn_error *err);
 
-static void put_defaults(struct config *c, enum config_section s, char *base)
-{
+static void put_defaults(struct config *c, enum config_section s, char *base) {
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (keys[i].section == s && keys[i].otherwise != NULL)
             (void)put_key(c, base, &keys[i], keys[i].otherwise, NULL);
 }
 
-static csn_status thing_make(struct config *c, enum config_section s, csn_bytes name, char **ret, csn_error *err)
-{
+static csn_status thing_make(struct config *c, enum config_section s, csn_bytes name, char **ret,
+                             csn_error *err) {
     char line[200];
     struct text t;
     text_init(&t, line, sizeof(line));
@@ -202,8 +193,8 @@ static csn_status thing_make(struct config *c, enum config_section s, csn_bytes 
     if (*ret != NULL)
         return CSN_OK;
     if (!name_good(name)) {
-        message_add(&t, MSG_CONFIG_NAME_BAD, (int)(name.size < 60 ? name.size : 60), (const char *)name.data,
-                    CONFIG_NAME_LONGEST);
+        message_add(&t, MSG_CONFIG_NAME_BAD, (int)(name.size < 60 ? name.size : 60),
+                    (const char *)name.data, CONFIG_NAME_LONGEST);
         return wrong(err, ERR_CONFIG_VALUE, &t);
     }
     if (*count >= sections[s].most) {
@@ -216,8 +207,7 @@ static csn_status thing_make(struct config *c, enum config_section s, csn_bytes 
     return CSN_OK;
 }
 
-csn_status config_name(struct config *c, const char *path, csn_error *err)
-{
+csn_status config_name(struct config *c, const char *path, csn_error *err) {
     enum config_section s = section_of(path);
     const char *name = part_next(path);
     char *thing;
@@ -228,8 +218,7 @@ csn_status config_name(struct config *c, const char *path, csn_error *err)
 
 /* ---- values ---- */
 
-bool config_parse_int(const char *s, int64_t *ret)
-{
+bool config_parse_int(const char *s, int64_t *ret) {
     int64_t n = 0;
     size_t i = 0;
     for (; s[i] >= '0' && s[i] <= '9'; i++) {
@@ -255,13 +244,12 @@ static const struct unit size_units[] = {
     {"GiB", INT64_C(1) << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1},
 };
 
-static bool parse_with_unit(const char *s, const struct unit *unit, size_t units, int64_t *ret)
-{
+static bool parse_with_unit(const char *s, const struct unit *unit, size_t units, int64_t *ret) {
     char digits[20];
     size_t n = strspn(s, "0123456789");
     int64_t number;
-    if (n >= sizeof(digits) || !copy_bytes_text(digits, sizeof(digits), (csn_bytes){s, n})
-        || !config_parse_int(digits, &number))
+    if (n >= sizeof(digits) || !copy_bytes_text(digits, sizeof(digits), (csn_bytes){s, n}) ||
+        !config_parse_int(digits, &number))
         return false;
     for (size_t i = 0; i < units; i++)
         if (strcmp(s + n, unit[i].name) == 0)
@@ -269,20 +257,18 @@ static bool parse_with_unit(const char *s, const struct unit *unit, size_t units
     return number == 0 && s[n] == '\0' && (*ret = 0, true); /* 0 needs no unit */
 }
 
-bool config_parse_duration(const char *s, csn_usec *ret)
-{
+bool config_parse_duration(const char *s, csn_usec *ret) {
     return parse_with_unit(s, duration_units, ARRAY_LEN(duration_units), ret);
 }
 
-bool config_parse_size(const char *s, int64_t *ret)
-{
+bool config_parse_size(const char *s, int64_t *ret) {
     return parse_with_unit(s, size_units, ARRAY_LEN(size_units), ret);
 }
 
-static void unit_text(int64_t n, const struct unit *unit, size_t units, struct text *t)
-{
+static void unit_text(int64_t n, const struct unit *unit, size_t units, struct text *t) {
     size_t i = 0;
-    while (i + 1 < units && (n == 0 || n % unit[i].size != 0 || (unit[i].size == DAY && n < 2 * DAY)))
+    while (i + 1 < units &&
+           (n == 0 || n % unit[i].size != 0 || (unit[i].size == DAY && n < 2 * DAY)))
         i++; /* a single day is 24h */
     if (n == 0)
         text_add(t, "0");
@@ -290,15 +276,13 @@ static void unit_text(int64_t n, const struct unit *unit, size_t units, struct t
         text_add(t, "%lld%s", (long long)(n / unit[i].size), unit[i].name);
 }
 
-void config_duration_text(csn_usec d, char *ret, size_t size)
-{
+void config_duration_text(csn_usec d, char *ret, size_t size) {
     struct text t;
     text_init(&t, ret, size);
     unit_text(d, duration_units, ARRAY_LEN(duration_units), &t);
 }
 
-static bool parse_jitter(const char *s, struct retry_policy *ret)
-{
+static bool parse_jitter(const char *s, struct retry_policy *ret) {
     char digits[8];
     size_t n = strlen(s);
     int64_t percent;
@@ -307,8 +291,9 @@ static bool parse_jitter(const char *s, struct retry_policy *ret)
         return ret->jitter = JITTER_FULL, true;
     if (strcmp(s, "equal") == 0)
         return ret->jitter = JITTER_EQUAL, true;
-    if (n < 2 || s[n - 1] != '%' || !copy_bytes_text(digits, sizeof(digits), (csn_bytes){s, n - 1})
-        || !config_parse_int(digits, &percent) || percent > 100)
+    if (n < 2 || s[n - 1] != '%' ||
+        !copy_bytes_text(digits, sizeof(digits), (csn_bytes){s, n - 1}) ||
+        !config_parse_int(digits, &percent) || percent > 100)
         return false;
     ret->jitter = JITTER_PERCENT;
     ret->jitter_percent = (uint8_t)percent;
@@ -316,8 +301,7 @@ static bool parse_jitter(const char *s, struct retry_policy *ret)
 }
 
 /* Position of word among "a|b|c"; -1: it is none of them. */
-static int choice_of(const char *choices, const char *word)
-{
+static int choice_of(const char *choices, const char *word) {
     int at = 0;
     for (const char *s = choices; *s != '\0'; at++) {
         size_t n = strcspn(s, "|");
@@ -328,9 +312,8 @@ static int choice_of(const char *choices, const char *word)
     return -1;
 }
 
-static void range_text(const struct config_key *k, enum message_id id, const struct unit *unit, size_t units,
-                       struct text *ret)
-{
+static void range_text(const struct config_key *k, enum message_id id, const struct unit *unit,
+                       size_t units, struct text *ret) {
     char least[32], most[32];
     struct text a, b;
     text_init(&a, least, sizeof(least));
@@ -340,8 +323,7 @@ static void range_text(const struct config_key *k, enum message_id id, const str
     message_add(ret, id, least, most);
 }
 
-static void choices_text(const char *choices, struct text *ret)
-{
+static void choices_text(const char *choices, struct text *ret) {
     for (const char *s = choices; *s != '\0';) {
         size_t n = strcspn(s, "|");
         text_add(ret, "%s%.*s", s == choices ? "" : ", ", (int)n, s);
@@ -349,32 +331,47 @@ static void choices_text(const char *choices, struct text *ret)
     }
 }
 
-void config_expected(const struct config_key *k, struct text *ret)
-{
+void config_expected(const struct config_key *k, struct text *ret) {
     static const struct unit plain = {"", 1};
     switch (k->type) {
-    case CONFIG_INT: range_text(k, MSG_CONFIG_EXPECT_INT, &plain, 1, ret); break;
+    case CONFIG_INT:
+        range_text(k, MSG_CONFIG_EXPECT_INT, &plain, 1, ret);
+        break;
     case CONFIG_DURATION:
         range_text(k, MSG_CONFIG_EXPECT_DURATION, duration_units, ARRAY_LEN(duration_units), ret);
         break;
-    case CONFIG_SIZE: range_text(k, MSG_CONFIG_EXPECT_SIZE, size_units, ARRAY_LEN(size_units), ret); break;
-    case CONFIG_JITTER: message_add(ret, MSG_CONFIG_EXPECT_JITTER); break;
+    case CONFIG_SIZE:
+        range_text(k, MSG_CONFIG_EXPECT_SIZE, size_units, ARRAY_LEN(size_units), ret);
+        break;
+    case CONFIG_JITTER:
+        message_add(ret, MSG_CONFIG_EXPECT_JITTER);
+        break;
     case CONFIG_CHOICE:
     case CONFIG_SWITCH:
         text_add(ret, "%s", message(MSG_CONFIG_EXPECT_CHOICE));
         choices_text(k->choices, ret);
         break;
-    case CONFIG_NAME: message_add(ret, MSG_CONFIG_EXPECT_NAME, k->choices); break;
-    case CONFIG_URL: text_add(ret, "%s", message(MSG_CONFIG_EXPECT_URL)); break;
-    case CONFIG_PATH: text_add(ret, "%s", message(MSG_CONFIG_EXPECT_PATH)); break;
-    case CONFIG_MATCH: text_add(ret, "%s", message(MSG_CONFIG_EXPECT_MATCH)); break;
-    case CONFIG_TEXT: message_add(ret, MSG_CONFIG_EXPECT_TEXT, (int)k->most); break;
+    case CONFIG_NAME:
+        message_add(ret, MSG_CONFIG_EXPECT_NAME, k->choices);
+        break;
+    case CONFIG_URL:
+        text_add(ret, "%s", message(MSG_CONFIG_EXPECT_URL));
+        break;
+    case CONFIG_PATH:
+        text_add(ret, "%s", message(MSG_CONFIG_EXPECT_PATH));
+        break;
+    case CONFIG_MATCH:
+        text_add(ret, "%s", message(MSG_CONFIG_EXPECT_MATCH));
+        break;
+    case CONFIG_TEXT:
+        message_add(ret, MSG_CONFIG_EXPECT_TEXT, (int)k->most);
+        break;
     }
 }
 
 /* Puts a relative path behind the folder of the configuration file. */
-static bool put_path(const struct config *c, const char *prefix, const char *path, char *to, size_t size)
-{
+static bool put_path(const struct config *c, const char *prefix, const char *path, char *to,
+                     size_t size) {
     const char *slash = strrchr(c->path, '/');
     struct text t;
     text_init(&t, to, size);
@@ -387,17 +384,16 @@ static bool put_path(const struct config *c, const char *prefix, const char *pat
     return !t.full;
 }
 
-static bool put_url(const struct config *c, const char *value, char *to, size_t size)
-{
+static bool put_url(const struct config *c, const char *value, char *to, size_t size) {
     static const char scheme[] = "sqlite:";
     size_t n = sizeof(scheme) - 1;
     if (strncmp(value, scheme, n) == 0 && value[n] != '\0' && value[n] != ':')
         return put_path(c, scheme, value + n, to, size);
-    return strchr(value, ':') > value && copy_text(to, size, value); /* which schemes there are is the stores' matter */
+    return strchr(value, ':') > value &&
+           copy_text(to, size, value); /* which schemes there are is the stores' matter */
 }
 
-static bool match_good(const char *s)
-{
+static bool match_good(const char *s) {
     for (const char *p = s; *p != '\0'; p++)
         if (!isalnum((unsigned char)*p) && strchr("*?._-:/,", *p) == NULL)
             return false;
@@ -405,8 +401,7 @@ static bool match_good(const char *s)
     return n > 0 && s[0] != ',' && s[n - 1] != ',' && strstr(s, ",,") == NULL;
 }
 
-static bool put_number(const struct config_key *k, int64_t n, char *field)
-{
+static bool put_number(const struct config_key *k, int64_t n, char *field) {
     if (n < k->least || n > k->most)
         return false;
     if (k->size == sizeof(uint32_t)) {
@@ -419,8 +414,7 @@ static bool put_number(const struct config_key *k, int64_t n, char *field)
 }
 _Static_assert(sizeof(size_t) == sizeof(int64_t), "sizes are held in 64 bits");
 
-static bool text_good(const struct config_key *k, const char *value)
-{
+static bool text_good(const struct config_key *k, const char *value) {
     size_t n = strlen(value);
     for (const char *p = value; *p != '\0'; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
@@ -428,32 +422,42 @@ static bool text_good(const struct config_key *k, const char *value)
     return (int64_t)n >= k->least && (k->most == 0 || (int64_t)n <= k->most);
 }
 
-static bool put_value(struct config *c, const struct config_key *k, const char *value, char *field)
-{
+static bool put_value(struct config *c, const struct config_key *k, const char *value,
+                      char *field) {
     int64_t n;
     int at;
     switch (k->type) {
-    case CONFIG_INT: return config_parse_int(value, &n) && put_number(k, n, field);
-    case CONFIG_DURATION: return config_parse_duration(value, &n) && put_number(k, n, field);
-    case CONFIG_SIZE: return config_parse_size(value, &n) && put_number(k, n, field);
-    case CONFIG_JITTER: return parse_jitter(value, (struct retry_policy *)(void *)field);
-    case CONFIG_CHOICE: return choice_of(k->choices, value) >= 0 && copy_text(field, k->size, value);
+    case CONFIG_INT:
+        return config_parse_int(value, &n) && put_number(k, n, field);
+    case CONFIG_DURATION:
+        return config_parse_duration(value, &n) && put_number(k, n, field);
+    case CONFIG_SIZE:
+        return config_parse_size(value, &n) && put_number(k, n, field);
+    case CONFIG_JITTER:
+        return parse_jitter(value, (struct retry_policy *)(void *)field);
+    case CONFIG_CHOICE:
+        return choice_of(k->choices, value) >= 0 && copy_text(field, k->size, value);
     case CONFIG_SWITCH:
         at = choice_of(k->choices, value);
         if (at >= 0)
             *(bool *)field = at == 1;
         return at >= 0;
-    case CONFIG_NAME: return name_good(bytes_of(value)) && copy_text(field, k->size, value);
-    case CONFIG_URL: return text_good(k, value) && put_url(c, value, field, k->size);
-    case CONFIG_PATH: return text_good(k, value) && put_path(c, "", value, field, k->size);
-    case CONFIG_MATCH: return match_good(value) && text_good(k, value) && copy_text(field, k->size, value);
-    case CONFIG_TEXT: return text_good(k, value) && copy_text(field, k->size, value);
+    case CONFIG_NAME:
+        return name_good(bytes_of(value)) && copy_text(field, k->size, value);
+    case CONFIG_URL:
+        return text_good(k, value) && put_url(c, value, field, k->size);
+    case CONFIG_PATH:
+        return text_good(k, value) && put_path(c, "", value, field, k->size);
+    case CONFIG_MATCH:
+        return match_good(value) && text_good(k, value) && copy_text(field, k->size, value);
+    case CONFIG_TEXT:
+        return text_good(k, value) && copy_text(field, k->size, value);
     }
     return false;
 }
 
-static csn_status put_key(struct config *c, char *base, const struct config_key *k, const char *value, csn_error *err)
-{
+static csn_status put_key(struct config *c, char *base, const struct config_key *k,
+                          const char *value, csn_error *err) {
     char line[sizeof(err->text)], expected[160];
     struct text t, e;
     if (put_value(c, k, value, base + k->offset))
@@ -465,8 +469,7 @@ static csn_status put_key(struct config *c, char *base, const struct config_key 
     return wrong(err, ERR_CONFIG_VALUE, &t);
 }
 
-csn_status config_put(struct config *c, const char *path, const char *value, csn_error *err)
-{
+csn_status config_put(struct config *c, const char *path, const char *value, csn_error *err) {
     const struct config_key *k = config_key_find(path);
     char line[sizeof(err->text)], *base = (char *)c;
     const char *name = part_next(path);
@@ -484,8 +487,7 @@ csn_status config_put(struct config *c, const char *path, const char *value, csn
     return put_key(c, base, k, value, err);
 }
 
-void config_init(struct config *c, const char *file)
-{
+void config_init(struct config *c, const char *file) {
     memset(c, 0, sizeof(*c));
     (void)copy_text(c->path, sizeof(c->path), file);
     put_defaults(c, CONFIG_GLOBAL, (char *)c);
@@ -493,8 +495,7 @@ void config_init(struct config *c, const char *file)
 
 /* ---- reading back ---- */
 
-static int64_t number_of(const struct config_key *k, const char *field)
-{
+static int64_t number_of(const struct config_key *k, const char *field) {
     int64_t n = 0;
     uint32_t small;
     if (k->size == sizeof(small)) {
@@ -505,22 +506,28 @@ static int64_t number_of(const struct config_key *k, const char *field)
     return n;
 }
 
-static void jitter_text(const struct retry_policy *p, struct text *t)
-{
+static void jitter_text(const struct retry_policy *p, struct text *t) {
     if (p->jitter == JITTER_PERCENT)
         text_add(t, "%u%%", p->jitter_percent);
     else
         text_add(t, "%s", p->jitter == JITTER_FULL ? "full" : "equal");
 }
 
-static void value_text(const struct config_key *k, const char *field, struct text *t)
-{
+static void value_text(const struct config_key *k, const char *field, struct text *t) {
     size_t first = 0;
     switch (k->type) {
-    case CONFIG_INT: text_add(t, "%lld", (long long)number_of(k, field)); break;
-    case CONFIG_DURATION: unit_text(number_of(k, field), duration_units, ARRAY_LEN(duration_units), t); break;
-    case CONFIG_SIZE: unit_text(number_of(k, field), size_units, ARRAY_LEN(size_units), t); break;
-    case CONFIG_JITTER: jitter_text((const struct retry_policy *)(const void *)field, t); break;
+    case CONFIG_INT:
+        text_add(t, "%lld", (long long)number_of(k, field));
+        break;
+    case CONFIG_DURATION:
+        unit_text(number_of(k, field), duration_units, ARRAY_LEN(duration_units), t);
+        break;
+    case CONFIG_SIZE:
+        unit_text(number_of(k, field), size_units, ARRAY_LEN(size_units), t);
+        break;
+    case CONFIG_JITTER:
+        jitter_text((const struct retry_policy *)(const void *)field, t);
+        break;
     case CONFIG_SWITCH:
         first = strcspn(k->choices, "|");
         if (*(const bool *)field)
@@ -528,19 +535,21 @@ static void value_text(const struct config_key *k, const char *field, struct tex
         else
             text_add(t, "%.*s", (int)first, k->choices);
         break;
-    default: text_add(t, "%s", field); break;
+    default:
+        text_add(t, "%s", field);
+        break;
     }
 }
 
-bool config_get(const struct config *c, const char *path, char *ret, size_t size)
-{
+bool config_get(const struct config *c, const char *path, char *ret, size_t size) {
     const struct config_key *k = config_key_find(path);
     const char *base = (const char *)c, *name = part_next(path);
     struct text t;
     if (k == NULL)
         return false;
     if (k->section != CONFIG_GLOBAL)
-        base = thing_find((struct config *)(uintptr_t)c, k->section, (csn_bytes){name, part_size(name)});
+        base = thing_find((struct config *)(uintptr_t)c, k->section,
+                          (csn_bytes){name, part_size(name)});
     if (base == NULL)
         return false;
     text_init(&t, ret, size);
@@ -557,15 +566,13 @@ struct checking {
     uint32_t mistakes;
 };
 
-static void tell(struct checking *w, const char *path, int32_t code, const struct text *t)
-{
+static void tell(struct checking *w, const char *path, int32_t code, const struct text *t) {
     w->mistakes++;
     w->found(w->arg, path, code, t->data, "");
 }
 
 /* "stores.*.url" with the name in the star's place. */
-static void path_of(const struct config_key *k, const char *name, char *ret, size_t size)
-{
+static void path_of(const struct config_key *k, const char *name, char *ret, size_t size) {
     const char *star = strchr(k->path, '*');
     struct text t;
     text_init(&t, ret, size);
@@ -575,8 +582,8 @@ static void path_of(const struct config_key *k, const char *name, char *ret, siz
         text_add(&t, "%.*s%s%s", (int)(star - k->path), k->path, name, star + 1);
 }
 
-static void check_name(struct checking *w, const struct config_key *k, const char *path, const char *name)
-{
+static void check_name(struct checking *w, const struct config_key *k, const char *path,
+                       const char *name) {
     char line[200], way[120];
     struct text t, y;
     enum config_section s = section_of(k->choices);
@@ -596,8 +603,7 @@ static void check_name(struct checking *w, const struct config_key *k, const cha
 }
 
 /* One key of one thing: required ones are there, names are known. */
-static void check_key(struct checking *w, const struct config_key *k, const char *base)
-{
+static void check_key(struct checking *w, const struct config_key *k, const char *base) {
     char path[CONFIG_PATH_MAX], line[200];
     const char *field = base + k->offset;
     struct text t;
@@ -611,8 +617,7 @@ static void check_key(struct checking *w, const struct config_key *k, const char
         check_name(w, k, path, field);
 }
 
-static void check_things(struct checking *w)
-{
+static void check_things(struct checking *w) {
     for (int s = CONFIG_GLOBAL + 1; s < CONFIG_SECTION_NR; s++)
         for (uint32_t i = 0; i < *thing_count(w->c, (enum config_section)s); i++)
             for (size_t k = 0; k < ARRAY_LEN(keys); k++)
@@ -620,8 +625,8 @@ static void check_things(struct checking *w)
                     check_key(w, &keys[k], thing_at(w->c, (enum config_section)s, i));
 }
 
-static void check_order(struct checking *w, const char *low, const char *high, csn_usec a, csn_usec b)
-{
+static void check_order(struct checking *w, const char *low, const char *high, csn_usec a,
+                        csn_usec b) {
     char line[200], at[32], bt[32];
     struct text t;
     if (a <= b)
@@ -633,8 +638,7 @@ static void check_order(struct checking *w, const char *low, const char *high, c
     tell(w, low, ERR_CONFIG_LIMITS, &t);
 }
 
-static void check_retry(struct checking *w, const char *prefix, const struct retry_policy *p)
-{
+static void check_retry(struct checking *w, const char *prefix, const struct retry_policy *p) {
     char low[CONFIG_PATH_MAX], high[CONFIG_PATH_MAX];
     struct text a, b;
     text_init(&a, low, sizeof(low));
@@ -645,8 +649,7 @@ static void check_retry(struct checking *w, const char *prefix, const struct ret
 }
 
 /* A batch must end before its lease: confirm_timeout + 2 × lock_wait ≤ lease / 2. */
-static void check_lease(struct checking *w, const struct config_broker *b)
-{
+static void check_lease(struct checking *w, const struct config_broker *b) {
     char path[CONFIG_PATH_MAX], line[240], confirm[32], wait[32], lease[32];
     struct text t, p;
     if (b->confirm_timeout + 2 * w->c->relay.lock_wait <= w->c->relay.lease / 2)
@@ -662,13 +665,13 @@ static void check_lease(struct checking *w, const struct config_broker *b)
 }
 
 /* Two relays of one process on one outbox would take each other for themselves. */
-static void check_urls(struct checking *w)
-{
+static void check_urls(struct checking *w) {
     char path[CONFIG_PATH_MAX], line[200];
     struct text t, p;
     for (uint32_t i = 1; i < w->c->stores; i++) {
         for (uint32_t j = 0; j < i; j++) {
-            if (strcmp(w->c->store[i].url, w->c->store[j].url) != 0 || w->c->store[i].url[0] == '\0')
+            if (strcmp(w->c->store[i].url, w->c->store[j].url) != 0 ||
+                w->c->store[i].url[0] == '\0')
                 continue;
             text_init(&p, path, sizeof(path));
             text_add(&p, "stores.%s.url", w->c->store[i].name);
@@ -680,8 +683,7 @@ static void check_urls(struct checking *w)
     }
 }
 
-static void check_section(struct checking *w, enum config_section s)
-{
+static void check_section(struct checking *w, enum config_section s) {
     char line[200];
     struct text t;
     if (*thing_count(w->c, s) > 0)
@@ -691,8 +693,7 @@ static void check_section(struct checking *w, enum config_section s)
     tell(w, sections[s].name, ERR_CONFIG_MISSING, &t);
 }
 
-uint32_t config_check(struct config *c, config_found *found, void *arg)
-{
+uint32_t config_check(struct config *c, config_found *found, void *arg) {
     struct checking w = {c, found, arg, 0};
     check_section(&w, CONFIG_STORE);
     if (c->subscriptions == 0) /* one who only consumes elsewhere still publishes */

@@ -1,18 +1,16 @@
-/* guess.c: optimal string alignment over three rows of the usual matrix; words are short, so quadratic is nothing. */
+/* guess.c: optimal string alignment over three rows of the usual matrix; words are short, so
+ * quadratic is nothing. */
 #include "core/guess.h"
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
+static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static size_t word_size(const char *s)
-{
+static size_t word_size(const char *s) {
     return strnlen(s, GUESS_WORD_MAX);
 }
 
-uint32_t guess_distance(const char *a, const char *b)
-{
+uint32_t guess_distance(const char *a, const char *b) {
     uint32_t rows[3][GUESS_WORD_MAX + 1];
     uint32_t *before = rows[0], *last = rows[1], *now = rows[2];
     size_t as = word_size(a), bs = word_size(b);
@@ -36,18 +34,17 @@ uint32_t guess_distance(const char *a, const char *b)
     return last[bs];
 }
 
-void guess_init(struct guess *g, const char *wrong)
-{
+void guess_init(struct guess *g, const char *wrong) {
     *g = (struct guess){.wrong = wrong};
 }
 
-void guess_offer(struct guess *g, const char *word)
-{
+void guess_offer(struct guess *g, const char *word) {
     uint32_t distance = guess_distance(g->wrong, word);
     uint32_t enough = (uint32_t)(word_size(word) / 3);
     if (enough < 1)
         enough = 1;
-    if (distance > enough || distance >= word_size(word) || (g->best != NULL && distance >= g->distance))
+    if (distance > enough || distance >= word_size(word) ||
+        (g->best != NULL && distance >= g->distance))
         return;
     g->best = word;
     g->distance = distance;

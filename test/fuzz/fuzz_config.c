@@ -1,21 +1,64 @@
-/* fuzz_config.c: whatever stands in a configuration file, reading it ends; every mistake has a code, words and a place inside the
- * file, and can be shown; what is free of mistakes keeps the promises that the daemon builds on, and reads back as it was. */
+/* fuzz_config.c: whatever stands in a configuration file, reading it ends; every mistake has a
+ * code, words and a place inside the file, and can be shown; what is free of mistakes keeps the
+ * promises that the daemon builds on, and reads back as it was. */
 #include "cli/load.h"
 #include "mutate.h"
 
-static const char *const words[] = {"stores:", "brokers:", "  ", "\n", "\n  ", ": ", "{", "}", "[", "]", "&a ", "*a", "!!str ",
-    "---\n", "...\n", "\"", "'", "|\n", ">-\n", "# ", "\\0", "? ", "- ", ",", "~", "null", "0", "1ms", "99999999999999999999d", "30s",
-    "4MiB", "100%", "101%", "<<: ", "\t", "\r\n", "\xef\xbb\xbf", "\xff", "数", "relay:", "lease", "retry", "match", "sqlite:", "a.b",
-    "\xe2\x80\xa8", "%YAML 1.2\n"};
+static const char *const words[] = {"stores:",
+                                    "brokers:",
+                                    "  ",
+                                    "\n",
+                                    "\n  ",
+                                    ": ",
+                                    "{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    "&a ",
+                                    "*a",
+                                    "!!str ",
+                                    "---\n",
+                                    "...\n",
+                                    "\"",
+                                    "'",
+                                    "|\n",
+                                    ">-\n",
+                                    "# ",
+                                    "\\0",
+                                    "? ",
+                                    "- ",
+                                    ",",
+                                    "~",
+                                    "null",
+                                    "0",
+                                    "1ms",
+                                    "99999999999999999999d",
+                                    "30s",
+                                    "4MiB",
+                                    "100%",
+                                    "101%",
+                                    "<<: ",
+                                    "\t",
+                                    "\r\n",
+                                    "\xef\xbb\xbf",
+                                    "\xff",
+                                    "数",
+                                    "relay:",
+                                    "lease",
+                                    "retry",
+                                    "match",
+                                    "sqlite:",
+                                    "a.b",
+                                    "\xe2\x80\xa8",
+                                    "%YAML 1.2\n"};
 
-static void fail(const char *why, const char *data, size_t size, uint64_t round)
-{
-    fprintf(stderr, "round %llu: %s\n--- text\n%.*s\n---\n", (unsigned long long)round, why, (int)size, data);
+static void fail(const char *why, const char *data, size_t size, uint64_t round) {
+    fprintf(stderr, "round %llu: %s\n--- text\n%.*s\n---\n", (unsigned long long)round, why,
+            (int)size, data);
     abort();
 }
 
-static uint32_t lines_of(const char *data, size_t size)
-{
+static uint32_t lines_of(const char *data, size_t size) {
     uint32_t n = 1;
     for (size_t i = 0; i < size; i++)
         n += data[i] == '\n' || data[i] == '\r';
@@ -26,8 +69,7 @@ static uint32_t lines_of(const char *data, size_t size)
     return n;
 }
 
-static const char *wrong_mistake(const struct load *l, const char *data, size_t size)
-{
+static const char *wrong_mistake(const struct load *l, const char *data, size_t size) {
     uint32_t lines = lines_of(data, size);
     for (uint32_t i = 0; i < l->mistakes; i++) {
         const struct mistake *m = &l->mistake[i];
@@ -43,35 +85,36 @@ static const char *wrong_mistake(const struct load *l, const char *data, size_t 
     return NULL;
 }
 
-static const char *wrong_values(const struct config *c)
-{
+static const char *wrong_values(const struct config *c) {
     if (c->stores == 0 || c->node[0] == '\0')
         return "no store, or no name";
     for (uint32_t i = 0; i < c->stores; i++)
-        if (strncmp(c->store[i].url, "sqlite:", 7) != 0 || c->store[i].apply < 1 || c->store[i].apply > 8)
+        if (strncmp(c->store[i].url, "sqlite:", 7) != 0 || c->store[i].apply < 1 ||
+            c->store[i].apply > 8)
             return "a store that cannot be";
     for (uint32_t i = 0; i < c->brokers; i++)
-        if (c->broker[i].store[0] == '\0' || c->broker[i].confirm_timeout + 2 * c->relay.lock_wait > c->relay.lease / 2)
+        if (c->broker[i].store[0] == '\0' ||
+            c->broker[i].confirm_timeout + 2 * c->relay.lock_wait > c->relay.lease / 2)
             return "a broker that cannot be";
     for (uint32_t i = 0; i < c->subscriptions; i++) {
         const struct config_subscription *s = &c->subscription[i];
-        if (s->handler_path[0] != '/' || s->partitions < 1 || s->partitions > LANE_MAX || s->retry.base > s->retry.max
-            || s->retry.base < 1 || s->match[0] == '\0')
+        if (s->handler_path[0] != '/' || s->partitions < 1 || s->partitions > LANE_MAX ||
+            s->retry.base > s->retry.max || s->retry.base < 1 || s->match[0] == '\0')
             return "a subscription that cannot be";
     }
-    return c->relay.batch_rows < 1 || c->relay.batch_rows > BATCH_MAX ? "a batch that cannot be" : NULL;
+    return c->relay.batch_rows < 1 || c->relay.batch_rows > BATCH_MAX ? "a batch that cannot be"
+                                                                      : NULL;
 }
 
 /* Puts one value into the copy as it was shown. */
-static bool copy_value(const struct config *from, struct config *to, const char *path)
-{
+static bool copy_value(const struct config *from, struct config *to, const char *path) {
     char value[URL_MAX_];
     csn_error err;
-    return !config_get(from, path, value, sizeof(value)) || value[0] == '\0' || config_put(to, path, value, &err) == CSN_OK;
+    return !config_get(from, path, value, sizeof(value)) || value[0] == '\0' ||
+           config_put(to, path, value, &err) == CSN_OK;
 }
 
-static const char *wrong_copy(const struct config *c, struct config *copy)
-{
+static const char *wrong_copy(const struct config *c, struct config *copy) {
     char thing[CONFIG_PATH_MAX], path[CONFIG_PATH_MAX * 2];
     config_init(copy, c->path);
     for (size_t i = 0; config_key_at(i) != NULL; i++) {
@@ -79,32 +122,36 @@ static const char *wrong_copy(const struct config *c, struct config *copy)
         const char *star = strchr(k->path, '*');
         if (star == NULL && !copy_value(c, copy, k->path))
             return "a value that does not read back";
-        for (uint32_t n = 0; star != NULL && config_thing_at(c, k->section, n, thing, sizeof(thing)); n++) {
+        for (uint32_t n = 0;
+             star != NULL && config_thing_at(c, k->section, n, thing, sizeof(thing)); n++) {
             snprintf(path, sizeof(path), "%s%s", thing, star + 1);
             if (!copy_value(c, copy, path))
                 return "a named value that does not read back";
         }
     }
     copy->relay.confirm_timeout = c->relay.confirm_timeout;
-    if (copy->stores != c->stores || copy->subscriptions != c->subscriptions || copy->relay.lease != c->relay.lease
-        || copy->relay.batch_bytes != c->relay.batch_bytes)
+    if (copy->stores != c->stores || copy->subscriptions != c->subscriptions ||
+        copy->relay.lease != c->relay.lease || copy->relay.batch_bytes != c->relay.batch_bytes)
         return "a copy that differs";
     for (uint32_t i = 0; i < c->stores; i++)
-        if (strcmp(copy->store[i].url, c->store[i].url) != 0 || copy->store[i].migrate != c->store[i].migrate)
+        if (strcmp(copy->store[i].url, c->store[i].url) != 0 ||
+            copy->store[i].migrate != c->store[i].migrate)
             return "a store that differs in the copy";
     return NULL;
 }
 
-static const char *try_one(const char *data, size_t size, struct config *copy, struct out *o, bool *ret_good)
-{
+static const char *try_one(const char *data, size_t size, struct config *copy, struct out *o,
+                           bool *ret_good) {
     struct load *l = NULL;
     csn_error err;
-    if (load_text("/etc/shop/consign.yaml", (csn_bytes){data, size}, NULL, 0, NULL, &l, &err) != CSN_OK)
+    if (load_text("/etc/shop/consign.yaml", (csn_bytes){data, size}, NULL, 0, NULL, &l, &err) !=
+        CSN_OK)
         return "not loaded";
     const char *why = wrong_mistake(l, data, size);
     *ret_good = l->mistakes == 0;
     rewind(o->err);
-    if (why == NULL && load_report(l, o) != (*ret_good ? 0 : error_find(l->mistake[0].code)->exit_code))
+    if (why == NULL &&
+        load_report(l, o) != (*ret_good ? 0 : error_find(l->mistake[0].code)->exit_code))
         why = "an exit code that does not fit";
     if (why == NULL && *ret_good)
         why = wrong_values(&l->config);
@@ -114,12 +161,12 @@ static const char *try_one(const char *data, size_t size, struct config *copy, s
     return why;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static char data[MUTANT_MAX];
     struct corpus c;
     struct prng p;
-    uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : 6000, seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
+    uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : 6000,
+             seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     uint64_t good = 0;
     struct config *copy = calloc(1, sizeof(*copy));
     struct out o = {.err = tmpfile(), .to = stdout};

@@ -5,11 +5,13 @@
 #include "cli/width.h"
 #include "core/guess.h"
 #include "store/store.h"
-#include <setjmp.h>
 #include <stdlib.h>
-#include <cmocka.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
 
 /* ---- running ---- */
 
@@ -21,8 +23,7 @@ struct ran {
 enum { WORDS_MAX = 24 };
 
 /* Runs a command line; words are divided by single blanks. */
-static struct ran run(const char *line)
-{
+static struct ran run(const char *line) {
     static char copy[4096];
     struct ran r = {0, NULL, NULL};
     char *argv[WORDS_MAX + 2] = {(char *)"consign"};
@@ -46,15 +47,13 @@ static struct ran run(const char *line)
     return r;
 }
 
-static void done(struct ran *r)
-{
+static void done(struct ran *r) {
     free(r->out);
     free(r->err);
 }
 
 /* Runs and wants this code, and this text on the stream that fits it. */
-static void expect(const char *line, int code, const char *text)
-{
+static void expect(const char *line, int code, const char *text) {
     struct ran r = run(line);
     if (r.code != code || strstr(code == 0 || code == 1 ? r.out : r.err, text) == NULL)
         fail_msg("consign %s: code %d\n--- out\n%s--- err\n%s", line, r.code, r.out, r.err);
@@ -65,8 +64,7 @@ static void expect(const char *line, int code, const char *text)
 
 /* ---- the table ---- */
 
-static void rows_are_whole(void **state)
-{
+static void rows_are_whole(void **state) {
     (void)state;
     for (size_t i = 0; command_at(i) != NULL; i++) {
         const struct command *k = command_at(i);
@@ -89,9 +87,9 @@ static void rows_are_whole(void **state)
     }
 }
 
-/* A flag of one name takes a value everywhere or nowhere: otherwise the first reading of words could not step over it. */
-static void flags_of_one_name_are_alike(void **state)
-{
+/* A flag of one name takes a value everywhere or nowhere: otherwise the first reading of words
+ * could not step over it. */
+static void flags_of_one_name_are_alike(void **state) {
     (void)state;
     for (size_t i = 0; command_at(i) != NULL; i++)
         for (const struct flag *f = command_at(i)->flag; f != NULL && f->name != NULL; f++)
@@ -101,8 +99,7 @@ static void flags_of_one_name_are_alike(void **state)
                         assert_int_equal(f->type == FLAG_SWITCH, g->type == FLAG_SWITCH);
 }
 
-static bool names_a_command(const char *hint)
-{
+static bool names_a_command(const char *hint) {
     for (size_t i = 0; command_at(i) != NULL; i++) {
         size_t n = strlen(command_at(i)->name);
         if (strncmp(hint, command_at(i)->name, n) == 0 && (hint[n] == '\0' || hint[n] == ' '))
@@ -111,8 +108,7 @@ static bool names_a_command(const char *hint)
     return false;
 }
 
-static void hints_and_examples_name_commands(void **state)
-{
+static void hints_and_examples_name_commands(void **state) {
     (void)state;
     for (size_t i = 0; command_at(i) != NULL; i++) {
         const struct command *k = command_at(i);
@@ -124,8 +120,7 @@ static void hints_and_examples_name_commands(void **state)
 }
 
 /* Runs no command that works: parses its example lines. */
-static void examples_parse(void **state)
-{
+static void examples_parse(void **state) {
     (void)state;
     char line[400], way[300];
     for (size_t i = 0; command_at(i) != NULL; i++) {
@@ -162,8 +157,7 @@ static void examples_parse(void **state)
 
 /* ---- parsing ---- */
 
-static void flags_stand_anywhere(void **state)
-{
+static void flags_stand_anywhere(void **state) {
     (void)state;
     expect("schema print --store sqlite", 0, "CREATE TABLE outbox_events");
     expect("--store sqlite schema print", 0, "CREATE TABLE outbox_events");
@@ -173,8 +167,7 @@ static void flags_stand_anywhere(void **state)
     expect("--json explain -- CSN-1006", 0, "\"code\":\"CSN-1006\"");
 }
 
-static void mistakes_are_told(void **state)
-{
+static void mistakes_are_told(void **state) {
     (void)state;
     expect("serv", 64, "did you mean: consign serve");
     expect("shema print", 64, "schema print");
@@ -192,8 +185,7 @@ static void mistakes_are_told(void **state)
     expect("explain CSN-0001", 66, "CSN-0001");
 }
 
-static void errors_have_three_lines(void **state)
-{
+static void errors_have_three_lines(void **state) {
     (void)state;
     struct ran r = run("serv");
     int lines = 0;
@@ -212,8 +204,7 @@ static void errors_have_three_lines(void **state)
     done(&r);
 }
 
-static void languages(void **state)
-{
+static void languages(void **state) {
     (void)state;
     expect("--lang zh-CN explain 1006", 0, "配置中的时间互不相容");
     expect("--lang zh help", 0, "用法");
@@ -225,8 +216,7 @@ static void languages(void **state)
     expect("explain 1006", 0, "do not fit together");
 }
 
-static void help_knows_everything(void **state)
-{
+static void help_knows_everything(void **state) {
     (void)state;
     struct ran all = run("help --all"), page = run("help --markdown"), short_ = run("help");
     for (size_t i = 0; command_at(i) != NULL; i++) {
@@ -249,16 +239,17 @@ static void help_knows_everything(void **state)
     expect("version --json", 0, "\"version\":\"" CSN_VERSION "\"");
 }
 
-static void every_constraint_is_explained(void **state)
-{
+static void every_constraint_is_explained(void **state) {
     (void)state;
     const char *sql = schema_text("sqlite");
     int found = 0;
     assert_non_null(sql);
-    for (const char *s = strstr(sql, "CONSTRAINT csn_"); s != NULL; s = strstr(s + 1, "CONSTRAINT csn_")) {
+    for (const char *s = strstr(sql, "CONSTRAINT csn_"); s != NULL;
+         s = strstr(s + 1, "CONSTRAINT csn_")) {
         char name[64];
         const char *start = s + sizeof("CONSTRAINT ") - 1;
-        (void)copy_bytes_text(name, sizeof(name), (csn_bytes){start, strspn(start, "abcdefghijklmnopqrstuvwxyz_")});
+        (void)copy_bytes_text(name, sizeof(name),
+                              (csn_bytes){start, strspn(start, "abcdefghijklmnopqrstuvwxyz_")});
         if (constraint_find(name) == NULL)
             fail_msg("consign explain %s is missing", name);
         found++;
@@ -270,8 +261,7 @@ static void every_constraint_is_explained(void **state)
     expect("explain", 0, "CSN-9001");
 }
 
-static void every_error_explains_itself(void **state)
-{
+static void every_error_explains_itself(void **state) {
     (void)state;
     char line[40], code[16];
     for (size_t i = 0; error_at(i) != NULL; i++) {
@@ -281,8 +271,7 @@ static void every_error_explains_itself(void **state)
     }
 }
 
-static void keys_are_explained(void **state)
-{
+static void keys_are_explained(void **state) {
     (void)state;
     expect("config explain relay.lease", 0, "CONSIGN_RELAY__LEASE");
     expect("config explain stores.orders.url", 0, "sqlite:PATH");
@@ -294,8 +283,7 @@ static void keys_are_explained(void **state)
 
 /* ---- width, tables, safe text ---- */
 
-static void widths(void **state)
-{
+static void widths(void **state) {
     (void)state;
     assert_int_equal(text_width(bytes_of("abc")), 3);
     assert_int_equal(text_width(bytes_of("待发")), 4);
@@ -303,13 +291,12 @@ static void widths(void **state)
     assert_int_equal(text_width(bytes_of("e\xcc\x81")), 1);
     assert_int_equal(text_width(bytes_of("–≥")), 2);
     assert_int_equal(text_width(bytes_of("\xff\xfe")), 2);
-    assert_int_equal(text_width(bytes_of("\xe4\xbd")), 2); /* cut short */
-    assert_int_equal(text_width(bytes_of("\xc0\x80")), 2); /* not the shortest form */
+    assert_int_equal(text_width(bytes_of("\xe4\xbd")), 2);     /* cut short */
+    assert_int_equal(text_width(bytes_of("\xc0\x80")), 2);     /* not the shortest form */
     assert_int_equal(text_width(bytes_of("\xed\xa0\x80")), 3); /* half of a pair */
 }
 
-static void tables_align(void **state)
-{
+static void tables_align(void **state) {
     (void)state;
     const char *headings[] = {"NAME", "N", "状态"};
     char *text = NULL;
@@ -332,20 +319,26 @@ static void tables_align(void **state)
     free(text);
 }
 
-static void escapes_are_harmless(void **state)
-{
+static void escapes_are_harmless(void **state) {
     (void)state;
     char safe[40];
-    assert_string_equal(out_safe_text("a\tb\033]0;x\a", safe, sizeof(safe)), "a\\x09b\\x1b]0;x\\x07");
-    assert_string_equal(out_safe_text("\xc2\x9b" "1m", safe, sizeof(safe)), "\\xc2\\x9b1m");
-    assert_string_equal(out_safe_text("\xe2\x80\xae" "abc", safe, sizeof(safe)), "\\xe2\\x80\\xae" "abc");
+    assert_string_equal(out_safe_text("a\tb\033]0;x\a", safe, sizeof(safe)),
+                        "a\\x09b\\x1b]0;x\\x07");
+    assert_string_equal(out_safe_text("\xc2\x9b"
+                                      "1m",
+                                      safe, sizeof(safe)),
+                        "\\xc2\\x9b1m");
+    assert_string_equal(out_safe_text("\xe2\x80\xae"
+                                      "abc",
+                                      safe, sizeof(safe)),
+                        "\\xe2\\x80\\xae"
+                        "abc");
     assert_string_equal(out_safe_text("\xff", safe, sizeof(safe)), "\\xff");
     assert_string_equal(out_safe_text("待发", safe, 6), "待"); /* never cut inside a character */
     assert_string_equal(out_safe_text(NULL, safe, sizeof(safe)), "");
 }
 
-static void times_and_durations(void **state)
-{
+static void times_and_durations(void **state) {
     (void)state;
     char text[32];
     assert_string_equal(out_time(INT64_C(1764511082114000), text), "2025-11-30T13:58:02.114Z");
@@ -360,8 +353,7 @@ static void times_and_durations(void **state)
     (void)out_time(INT64_MAX, text);
 }
 
-static void json_forms(void **state)
-{
+static void json_forms(void **state) {
     (void)state;
     char *text = NULL;
     size_t size;
@@ -370,7 +362,10 @@ static void json_forms(void **state)
     out_put(item, "seq", out_json_int64(INT64_C(653247040368672768)));
     out_put(item, "at", out_json_time(INT64_C(1764511082114000)));
     out_put(item, "never", out_json_time(0));
-    out_put(item, "broken", out_json_text((csn_bytes){"a\xff" "b", 3}));
+    out_put(item, "broken",
+            out_json_text((csn_bytes){"a\xff"
+                                      "b",
+                                      3}));
     out_put(item, "none", out_json_text((csn_bytes){NULL, 0}));
     out_append(items, item);
     out_put(extra, "next", json_null());
@@ -379,16 +374,17 @@ static void json_forms(void **state)
     o.format = OUT_JSONL;
     out_list(&o, "event_list", items, NULL);
     assert_int_equal(fclose(o.to), 0);
-#define ITEM \
-    "{\"seq\":\"653247040368672768\",\"at\":\"2025-11-30T13:58:02.114Z\",\"never\":null," \
-    "\"broken\":\"a\xef\xbf\xbd" "b\",\"none\":null}"
-    assert_string_equal(text, "{\"v\":1,\"kind\":\"event_list\",\"items\":[" ITEM "],\"next\":null}\n"
-                              "{\"v\":1,\"kind\":\"event_list\",\"items\":[]}\n" ITEM "\n");
+#define ITEM                                                                                       \
+    "{\"seq\":\"653247040368672768\",\"at\":\"2025-11-30T13:58:02.114Z\",\"never\":null,"          \
+    "\"broken\":\"a\xef\xbf\xbd"                                                                   \
+    "b\",\"none\":null}"
+    assert_string_equal(text,
+                        "{\"v\":1,\"kind\":\"event_list\",\"items\":[" ITEM "],\"next\":null}\n"
+                        "{\"v\":1,\"kind\":\"event_list\",\"items\":[]}\n" ITEM "\n");
     free(text);
 }
 
-static void distances(void **state)
-{
+static void distances(void **state) {
     (void)state;
     struct guess g;
     assert_int_equal(guess_distance("lease", "lease"), 0);
@@ -406,8 +402,7 @@ static void distances(void **state)
 
 /* ---- init, schema ---- */
 
-static void init_writes_a_folder_that_works(void **state)
-{
+static void init_writes_a_folder_that_works(void **state) {
     (void)state;
     char dir[] = "/tmp/csn-init-XXXXXX", line[300];
     struct stat st;
@@ -423,8 +418,16 @@ static void init_writes_a_folder_that_works(void **state)
     expect(line, 0, "orders fits");
     (void)snprintf(line, sizeof(line), "schema check nowhere -c %s/shop/consign.yaml", dir);
     expect(line, 78, "nowhere");
-    (void)snprintf(line, sizeof(line), "config check -c %s/shop/consign.yaml --set subscriptions.stock.handler.sql=x.sql", dir);
+    (void)snprintf(
+        line, sizeof(line),
+        "config check -c %s/shop/consign.yaml --set subscriptions.stock.handler.sql=x.sql", dir);
     expect(line, 78, "CSN-1005");
+    (void)snprintf(
+        line, sizeof(line),
+        "config check -c %s/shop/consign.yaml --set subscriptions.stock.handler.sql=order.sql",
+        dir);
+    expect(line, 78, "error CSN-4001: ");
+    expect(line, 78, "order.sql:2:1");
     (void)snprintf(line, sizeof(line), "%s/shop/stock.db", dir);
     assert_int_equal(stat(line, &st), 0);
     csn_error err;
@@ -436,13 +439,26 @@ static void init_writes_a_folder_that_works(void **state)
     int64_t n = 0;
     bool row;
     assert_int_equal(db_open(line, DB_READ_ONLY, &d, &err), CSN_OK);
-    assert_int_equal(db_int(d, "SELECT count(*) FROM stock WHERE available = opening", NULL, 0, &n, &row, &err), CSN_OK);
+    assert_int_equal(
+        db_int(d, "SELECT count(*) FROM stock WHERE available = opening", NULL, 0, &n, &row, &err),
+        CSN_OK);
     assert_int_equal(n, 5);
     db_close(d);
     (void)snprintf(line, sizeof(line), "init --dir %s/no/such/place", dir);
     expect(line, 69, "CSN-8006");
-    const char *const files[] = {"consign.yaml", "handlers/reserve.sql", "handlers/confirm.sql", "handlers", "shop.sql", "order.sql",
-                                 "orders.db", "stock.db", "orders.db-wal", "orders.db-shm", "stock.db-wal", "stock.db-shm", "."};
+    const char *const files[] = {"consign.yaml",
+                                 "handlers/reserve.sql",
+                                 "handlers/confirm.sql",
+                                 "handlers",
+                                 "shop.sql",
+                                 "order.sql",
+                                 "orders.db",
+                                 "stock.db",
+                                 "orders.db-wal",
+                                 "orders.db-shm",
+                                 "stock.db-wal",
+                                 "stock.db-shm",
+                                 "."};
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         (void)snprintf(line, sizeof(line), "%s/shop/%s", dir, files[i]);
         if (i + 1 == ARRAY_LEN(files))
@@ -452,8 +468,7 @@ static void init_writes_a_folder_that_works(void **state)
     assert_int_equal(rmdir(dir), 0); /* nothing else was written */
 }
 
-static void schema_of_one_database(void **state)
-{
+static void schema_of_one_database(void **state) {
     (void)state;
     char dir[] = "/tmp/csn-schema-XXXXXX", line[300];
     assert_non_null(mkdtemp(dir));
@@ -484,16 +499,14 @@ static void schema_of_one_database(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void an_actor_is_never_empty(void **state)
-{
+static void an_actor_is_never_empty(void **state) {
     (void)state;
     char actor[128];
     assert_non_null(strchr(command_actor(actor, sizeof(actor)), '@'));
     assert_true(actor[0] != '@');
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_whole),
         cmocka_unit_test(flags_of_one_name_are_alike),

@@ -2,9 +2,11 @@
 #include "base/message.h"
 #include "cli/load.h"
 #include "cli/out.h"
-#include <cmocka.h>
-#include <setjmp.h>
 #include <stdlib.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
 
 static const char good[] = "stores:\n"
                            "  orders: { url: sqlite:orders.db }\n"
