@@ -318,10 +318,16 @@ static bool ended(const struct flight *f, uint32_t i)
     return f->at[i] == AT_READY && (f->item[i].to == SETTLE_SENT || f->item[i].to == SETTLE_CANCELLED);
 }
 
-/* True when message i can leave in this wave towards destination d. */
-static bool may_leave(const struct relay *r, const struct flight *f, uint32_t i, uint32_t d)
+static bool expired(const struct flight *f, uint32_t i, csn_usec now)
 {
-    if (f->at[i] != AT_QUEUED || f->to[i] == NOT_HERE || r->route[f->to[i]].to != d)
+    csn_usec in = f->batch.msg[i].expires_in;
+    return in != CSN_USEC_NEVER && in <= now - f->claimed_at;
+}
+
+/* True when message i can leave in this wave towards destination d. */
+static bool may_leave(const struct relay *r, const struct flight *f, uint32_t i, uint32_t d, csn_usec now)
+{
+    if (f->at[i] != AT_QUEUED || f->to[i] == NOT_HERE || r->route[f->to[i]].to != d || expired(f, i, now))
         return false;
     uint32_t before = f->before[i];
     if (before == NONE || ended(f, before))
@@ -353,7 +359,6 @@ static void not_now(struct relay *r, struct flight *f, uint32_t i, csn_usec now)
 static void sort_out(struct relay *r, struct flight *f, csn_usec now)
 {
     for (uint32_t i = 0; i < f->batch.n; i++) {
-        const struct message *m = &f->batch.msg[i];
         if (f->at[i] != AT_QUEUED)
             continue;
         uint32_t before = f->before[i];
@@ -362,7 +367,9 @@ static void sort_out(struct relay *r, struct flight *f, csn_usec now)
                 give_back(r, f, i, f->item[before].retry_in, "given back with the event before it");
             else
                 wait_for_key(f, i);
-        } else if (m->expires_in != CSN_USEC_NEVER && m->expires_in <= now - f->claimed_at) {
+        } else if (expired(f, i, now)) {
+            if (before != NONE && !ended(f, before))
+                continue; /* ended before its turn it would let those behind it pass those before it */
             struct settle_item *item = ready(f, i, SETTLE_CANCELLED);
             item->code = ERR_EXPIRED;
             copy_text(item->text, sizeof item->text, "expired before it was published");
@@ -380,7 +387,7 @@ static uint32_t publish_to(struct relay *r, struct flight *f, uint32_t d, uint32
     struct destination *dest = &r->dest[d];
     uint32_t most = dest->breaker.state == BREAKER_PROBING ? PROBE_ROWS : BATCH_MAX, n = 0;
     for (uint32_t i = 0; i < f->batch.n && n < most; i++) {
-        if (!may_leave(r, f, i, d))
+        if (!may_leave(r, f, i, d, now))
             continue;
         f->pub[from + n++] = (struct publish_item){.msg = i, .part = -1, .pos = -1};
         f->at[i] = AT_OUT;

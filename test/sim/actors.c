@@ -163,10 +163,17 @@ static void retry_event(struct sim *s, struct fake_store *store, struct fake_row
     fake_operate(store, r, ROW_PENDING, false);
 }
 
-/* Nobody knows whether a cancelled event is at the broker already: order is not asked of it any more. */
+/* Only the head of a key can be ended at once: to end a row in the middle would let those behind it pass those before it, for a
+ * claim looks at the previous row alone. Such a row expires instead, when its turn comes. Nobody knows whether a cancelled event is
+ * at the broker already: order is not asked of it any more. */
 static void cancel_event(struct sim *s, struct fake_store *store, struct fake_row *r)
 {
+    const struct fake_row *before = row_before(r);
     sim_happened(s, FAULT_OPERATOR_CANCEL);
+    if (before && !row_ended(before)) {
+        r->expires_at = fake_now(store);
+        return;
+    }
     ((struct truth *)r->mark)->lost = true;
     fake_operate(store, r, ROW_CANCELLED, true);
 }
