@@ -267,7 +267,7 @@ static int explain_group(struct out *o, const char *path) {
 }
 
 static int explain_markdown(struct out *o) {
-    char variable[CONFIG_PATH_MAX], expected[240];
+    char variable[CONFIG_PATH_MAX], expected[240], sentence[400];
     struct text t;
     out_line(o, "# %s\n\n%s\n", message(MSG_CONFIG_PAGE), message(MSG_CONFIG_GENERATED));
     for (size_t i = 0; config_key_at(i) != NULL; i++) {
@@ -275,10 +275,11 @@ static int explain_markdown(struct out *o) {
         text_init(&t, expected, sizeof(expected));
         config_expected(k, &t);
         variable_name(k->path, variable, sizeof(variable));
-        out_line(o, "## %s\n\n%s\n", k->path, k->help[here()]);
+        out_line(o, "## `%s`\n\n%s\n", k->path,
+                 out_sentence(k->help[here()], sentence, sizeof(sentence)));
         out_line(o, "| | |\n|---|---|");
         out_line(o, "| %s | %s |", message(MSG_CONFIG_H_TAKES), expected);
-        out_line(o, "| %s | `%s` |", message(MSG_CONFIG_H_DEFAULT), default_of(k));
+        out_line(o, "| %s | `%s` |", message(MSG_CONFIG_H_OTHERWISE), default_of(k));
         out_line(o, "| %s | `%s` |\n", message(MSG_CONFIG_H_ENV), variable);
     }
     return 0;

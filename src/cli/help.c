@@ -170,7 +170,9 @@ static void markdown_flags(struct out *o, const struct flag *f) {
 }
 
 static void markdown_one(struct out *o, const struct command *k) {
-    out_line(o, "## consign %s\n\n%s%s\n", k->name, k->help[here()], here() ? "。" : ".");
+    char sentence[400];
+    out_line(o, "## consign %s\n\n%s\n", k->name,
+             out_sentence(k->help[here()], sentence, sizeof(sentence)));
     if (k->more[here()] != NULL)
         out_line(o, "%s\n", k->more[here()]);
     out_line(o, "`consign %s%s%s%s%s`\n", k->name, k->args[0] != '\0' ? " " : "", k->args,

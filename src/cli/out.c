@@ -137,6 +137,18 @@ const char *out_safe_text(const char *text, char *ret, size_t size) {
     return out_safe(bytes_of(text), ret, size);
 }
 
+const char *out_sentence(const char *text, char *ret, size_t size) {
+    struct text t;
+    text_init(&t, ret, size);
+    text_add(&t, "%s", text);
+    char last = t.used > 0 ? ret[t.used - 1] : '.';
+    if (last != '.' && last != '?' && last != '!')
+        text_add(&t, "%s", here() ? "。" : ".");
+    if (ret[0] >= 'a' && ret[0] <= 'z')
+        ret[0] = (char)(ret[0] - 'a' + 'A');
+    return ret;
+}
+
 /* ---- times ---- */
 
 static const char *time_text(csn_usec at, bool date, char ret[32]) {

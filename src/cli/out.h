@@ -46,6 +46,10 @@ int out_fail(struct out *o, int32_t code, const char *where, const char *way, co
 const char *out_safe(csn_bytes text, char *ret, size_t size);
 const char *out_safe_text(const char *text, char *ret, size_t size); /* NULL is "" */
 
+/* "send it" → "Send it." for a page; what begins with a symbol and what ends a sentence already
+ * stays. Returns ret. */
+const char *out_sentence(const char *text, char *ret, size_t size);
+
 /* "2026-11-30T13:58:02.114Z"; "-" for 0. */
 const char *out_time(csn_usec at, char ret[32]);
 /* "13:58:02.114" of the same. */

@@ -277,8 +277,34 @@ static void keys_are_explained(void **state) {
     expect("config explain stores.orders.url", 0, "sqlite:PATH");
     expect("config explain relay", 0, "relay.batch.rows");
     expect("config explain relay.leese", 78, "consign config explain relay.lease");
-    expect("config explain --markdown", 0, "## relay.lease");
+    expect("config explain --markdown", 0, "## `relay.lease`");
     expect("config explain --json", 0, "\"path\":\"node.name\"");
+}
+
+/* The reference pages are what the tables say: whoever changes a row writes the page again. */
+static void a_page_is_up_to_date(const char *line, const char *page) {
+    char path[600];
+    csn_bytes here = bytes_of(__FILE__), tail = bytes_of("test/unit/test_command.c");
+    assert_true(here.size >= tail.size);
+    (void)snprintf(path, sizeof(path), "%.*s%s", (int)(here.size - tail.size), __FILE__, page);
+    FILE *f = fopen(path, "re");
+    struct ran r = run(line);
+    size_t size = strlen(r.out);
+    char *text = calloc(1, size + 2);
+    if (f == NULL || text == NULL)
+        fail_msg("%s cannot be read", path);
+    size_t n = fread(text, 1, size + 1, f);
+    assert_int_equal(fclose(f), 0);
+    if (n != size || strcmp(text, r.out) != 0)
+        fail_msg("write the page again: consign %s > %s", line, page);
+    free(text);
+    done(&r);
+}
+
+static void pages_are_up_to_date(void **state) {
+    (void)state;
+    a_page_is_up_to_date("help --markdown --lang en", "docs/commands.md");
+    a_page_is_up_to_date("config explain --markdown --lang en", "docs/configuration.md");
 }
 
 /* ---- width, tables, safe text ---- */
@@ -520,6 +546,7 @@ int main(void) {
         cmocka_unit_test(every_constraint_is_explained),
         cmocka_unit_test(every_error_explains_itself),
         cmocka_unit_test(keys_are_explained),
+        cmocka_unit_test(pages_are_up_to_date),
         cmocka_unit_test(widths),
         cmocka_unit_test(tables_align),
         cmocka_unit_test(escapes_are_harmless),
