@@ -420,7 +420,7 @@ bool kit_store_flag(struct command_call *c, const char **ret_store, int *ret_exi
     for (uint32_t i = 0; i < c->config->stores; i++)
         if (strcmp(c->config->store[i].name, *ret_store) == 0)
             return true;
-    csn_error err;
+    csn_error err = {0};
     (void)kit_error_set(&err, CSN_INVALID, ERR_USAGE, MSG_LOCATE_NO_STORE, *ret_store, "", "");
     *ret_exit = out_error(c->out, &err, "--store", NULL);
     return false;

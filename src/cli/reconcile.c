@@ -18,13 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PAGE_ROWS = 500, PAGES_MAX = 1000000 };
+enum { PAGE_ROWS = 500, PAGES_MAX = 1000000000 };
 
 /* One subscription as a leg of the comparison with one outbox. */
 struct pair_leg {
     const struct config_subscription *sub;
     struct leg *inbox, *queue;
     csn_usec declared_at; /* 0: not known */
+    struct stmt *live, *state;
     int64_t compared, missing, consumed, queued, before;
     bool readable;
 };
@@ -42,18 +43,36 @@ struct run {
 
 /* ---- the legs ---- */
 
+static csn_status pair_prepare(struct pair_leg *p, struct leg **ret_at, csn_error *err) {
+    *ret_at = p->queue;
+    csn_status st = kit_int(p->queue->db, "reconcile.bound", KIT_ARGS(KIT_TEXT(p->sub->consumer)),
+                            &p->declared_at, err);
+    if (st == CSN_OK)
+        st = db_prepare(p->queue->db, "@reconcile.live", &p->live, err);
+    if (st != CSN_OK)
+        return st;
+    *ret_at = p->inbox;
+    return db_prepare(p->inbox->db, "@reconcile.inbox", &p->state, err);
+}
+
 static void pair_init(struct run *x, const struct config_subscription *sub) {
     struct pair_leg *p = &x->pair[x->pairs++];
+    struct leg *at = NULL;
     csn_error err = {0};
     *p = (struct pair_leg){.sub = sub,
                            .inbox = legs_find(x->l, sub->store),
                            .queue = legs_find(x->l, kit_queue_store(x->l->config, sub->broker))};
     p->readable = p->inbox && p->inbox->db && p->queue && p->queue->db;
-    if (p->readable && kit_int(p->queue->db, "reconcile.bound", KIT_ARGS(KIT_TEXT(sub->consumer)),
-                               &p->declared_at, &err) != CSN_OK) {
-        leg_lost(p->queue, &err);
+    if (p->readable && pair_prepare(p, &at, &err) != CSN_OK) {
+        leg_lost(at, &err);
         p->readable = false;
     }
+}
+
+static void pair_done(struct pair_leg *p) {
+    stmt_close(p->live);
+    stmt_close(p->state);
+    p->live = p->state = NULL;
 }
 
 static json_t *pair_public(const struct run *x, const struct pair_leg *p) {
@@ -84,56 +103,66 @@ static json_t *pair_public(const struct run *x, const struct pair_leg *p) {
 
 enum found { FOUND_INBOX, FOUND_QUEUE, FOUND_NOWHERE };
 
-static csn_status look(struct pair_leg *p, const char *event_id, enum found *ret,
-                       json_t **ret_state, csn_error *err) {
-    int64_t live = 0;
-    *ret_state = NULL;
-    csn_status st = kit_int(p->queue->db, "reconcile.live",
-                            KIT_ARGS(KIT_TEXT(event_id), KIT_TEXT(p->sub->consumer)), &live, err);
+/* One row of a page. A page is read to its end before anything is compared: an open statement would
+ * hold the store's state of that moment, and an inbox row that came later would not be seen. */
+struct sent_row {
+    int64_t seq;
+    csn_usec sent_at;
+    char event_id[OUTBOX_ID_MAX + 1], event_type[328];
+    bool sent;
+};
+
+/* Whether a statement finds a row; its read transaction ends here. */
+static csn_status there(struct stmt *s, const char *a, const char *b, bool *ret, csn_error *err) {
+    stmt_bind_text(s, 1, a);
+    stmt_bind_text(s, 2, b);
+    csn_status st = stmt_next(s, ret, err);
+    stmt_reset(s);
+    return st;
+}
+
+static csn_status look(struct pair_leg *p, const char *event_id, enum found *ret, csn_error *err) {
+    bool live = false, seen = false;
+    csn_status st = there(p->live, event_id, p->sub->consumer, &live, err);
     if (st != CSN_OK) {
         leg_lost(p->queue, err);
         return st;
     }
-    st = kit_row(p->inbox->db, "reconcile.inbox",
-                 KIT_ARGS(KIT_TEXT(p->sub->consumer), KIT_TEXT(event_id)), ret_state, err);
+    st = there(p->state, p->sub->consumer, event_id, &seen, err);
     if (st != CSN_OK)
         leg_lost(p->inbox, err);
-    *ret = *ret_state ? FOUND_INBOX : live ? FOUND_QUEUE : FOUND_NOWHERE;
+    *ret = seen ? FOUND_INBOX : live ? FOUND_QUEUE : FOUND_NOWHERE;
     return st;
 }
 
-static void difference(struct run *x, const struct pair_leg *p, const json_t *row) {
+static void difference(struct run *x, const struct pair_leg *p, const struct sent_row *row) {
     json_t *o = json_object();
     out_put(o, "store", out_json_string(x->outbox->name));
-    out_put(o, "event_id", out_json_string(row_text(row, "event_id")));
-    out_put(o, "event_type", out_json_string(row_text(row, "event_type")));
+    out_put(o, "event_id", out_json_string(row->event_id));
+    out_put(o, "event_type", out_json_string(row->event_type));
     out_put(o, "consumer_name", out_json_string(p->sub->consumer));
     out_put(o, "cause", json_string("not_consumed"));
-    out_put(o, "sent_at", out_json_time(row_int(row, "sent_at")));
+    out_put(o, "sent_at", out_json_time(row->sent_at));
     out_append(x->r->items, o);
     x->r->differences++;
 }
 
 /* A leg that fails here is not readable from now on, and what it had compared before does not count
  * as whole. */
-static bool pair_row(struct run *x, struct pair_leg *p, const json_t *row) {
+static bool pair_row(struct run *x, struct pair_leg *p, const struct sent_row *row) {
     enum found found = FOUND_NOWHERE;
-    json_t *state = NULL;
     csn_error err = {0};
-    if (!p->inbox->db || !p->queue->db ||
-        look(p, row_text(row, "event_id"), &found, &state, &err) != CSN_OK) {
+    if (!p->inbox->db || !p->queue->db || look(p, row->event_id, &found, &err) != CSN_OK) {
         p->readable = false;
-        json_decref(state);
         return false;
     }
-    json_decref(state);
     p->compared++;
     x->r->compared++;
     p->consumed += found == FOUND_INBOX;
     p->queued += found == FOUND_QUEUE;
     if (found != FOUND_NOWHERE)
         return false;
-    if (p->declared_at && row_int(row, "sent_at") < p->declared_at) {
+    if (p->declared_at && row->sent_at < p->declared_at) {
         p->before++;
         x->r->before++;
         return false;
@@ -143,47 +172,74 @@ static bool pair_row(struct run *x, struct pair_leg *p, const json_t *row) {
     return true;
 }
 
-static void compare_row(struct run *x, const json_t *row) {
+static void compare_row(struct run *x, const struct sent_row *row) {
     bool missing = false;
-    if (strcmp(row_text(row, "status"), "sent") != 0) {
+    if (!row->sent) {
         x->other++;
         return;
     }
-    if (row_int(row, "sent_at") > x->outbox->now - x->r->grace) {
+    if (row->sent_at > x->outbox->now - x->r->grace) {
         x->young++;
         return;
     }
     x->sent++;
     for (uint32_t i = 0; i < x->pairs; i++)
-        if (x->pair[i].readable &&
-            kit_covers(x->l->config, x->pair[i].sub, row_text(row, "event_type")))
+        if (x->pair[i].readable && kit_covers(x->l->config, x->pair[i].sub, row->event_type))
             missing = pair_row(x, &x->pair[i], row) || missing;
     if (missing)
-        x->seq[x->rows++] = row_int(row, "seq");
+        x->seq[x->rows++] = row->seq;
+}
+
+static csn_status read_page(struct stmt *s, int64_t after, struct sent_row *page, uint32_t *ret_n,
+                            csn_error *err) {
+    bool row = false;
+    csn_status st = CSN_OK;
+    *ret_n = 0;
+    stmt_reset(s);
+    stmt_bind_int(s, 1, after);
+    stmt_bind_int(s, 2, PAGE_ROWS);
+    while (*ret_n < PAGE_ROWS && (st = stmt_next(s, &row, err)) == CSN_OK && row) {
+        struct sent_row *r = &page[(*ret_n)++];
+        r->seq = stmt_int(s, 0);
+        copy_text(r->event_id, sizeof r->event_id, stmt_text(s, 1));
+        copy_text(r->event_type, sizeof r->event_type, stmt_text(s, 2));
+        r->sent = strcmp(stmt_text(s, 3), "sent") == 0;
+        r->sent_at = stmt_int(s, 4);
+    }
+    stmt_reset(s);
+    return st;
+}
+
+static csn_status compare_pages(struct run *x, struct stmt *s, struct sent_row *page,
+                                csn_error *err) {
+    int64_t after = INT64_MIN;
+    uint32_t n = PAGE_ROWS;
+    csn_status st = CSN_OK;
+    for (int64_t pages = 0; st == CSN_OK && n == PAGE_ROWS && pages < PAGES_MAX; pages++) {
+        st = read_page(s, after, page, &n, err);
+        for (uint32_t i = 0; st == CSN_OK && i < n; i++) {
+            if (x->rows == RECONCILE_DIFFERENCES_MAX) {
+                x->r->cut = true;
+                return st;
+            }
+            compare_row(x, &page[i]);
+            after = page[i].seq;
+        }
+    }
+    return st;
 }
 
 static csn_status compare(struct run *x, csn_error *err) {
-    int64_t after = 0;
-    size_t n = PAGE_ROWS;
-    csn_status st = CSN_OK;
-    for (int page = 0; st == CSN_OK && n == PAGE_ROWS && page < PAGES_MAX; page++) {
-        json_t *rows, *row;
-        size_t i;
-        st = kit_rows(x->outbox->db, "reconcile.page", KIT_ARGS(KIT_INT(after), KIT_INT(PAGE_ROWS)),
-                      &rows, err);
-        n = json_array_size(rows);
-        json_array_foreach (rows, i, row) {
-            if (x->rows == RECONCILE_DIFFERENCES_MAX) {
-                x->r->cut = true;
-                break;
-            }
-            compare_row(x, row);
-            after = row_int(row, "seq");
-        }
-        json_decref(rows);
-        if (x->r->cut)
-            break;
-    }
+    struct stmt *s = NULL;
+    struct sent_row *page = calloc(PAGE_ROWS, sizeof *page);
+    csn_status st = page ? CSN_OK
+                         : error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "reconcile: out of memory");
+    if (st == CSN_OK)
+        st = db_prepare(x->outbox->db, "@reconcile.page", &s, err);
+    if (st == CSN_OK)
+        st = compare_pages(x, s, page, err);
+    stmt_close(s);
+    free(page);
     return st;
 }
 
@@ -270,6 +326,7 @@ static csn_status run_outbox(struct legs *l, struct reconcile *r, struct leg *g,
     for (uint32_t i = 0; i < x.pairs; i++) {
         out_append(r->legs, pair_public(&x, &x.pair[i]));
         r->not_compared += !x.pair[i].readable;
+        pair_done(&x.pair[i]);
     }
     json_t *o = json_object();
     out_put(o, "outbox", out_json_string(g->name));

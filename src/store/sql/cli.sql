@@ -118,9 +118,12 @@ WHERE causation_id = ?1 ORDER BY seq LIMIT 200;
 -- name: trace.result
 SELECT event_id, event_type, status, created_at FROM outbox_events WHERE event_id = ?1 AND causation_id = ?2;
 
+-- Whom a waiting row waits for: what stands before the first waiting row of its key.
 -- name: trace.head
 WITH RECURSIVE back(v, s, event_id, status) AS (
-  SELECT aggregate_version, seq, event_id, status FROM outbox_events WHERE event_id = ?1
+  SELECT * FROM (
+    SELECT aggregate_version, seq, event_id, status FROM outbox_events
+    WHERE status = 'waiting' AND aggregate_type = ?2 AND aggregate_id = ?3 ORDER BY aggregate_version, seq LIMIT 1)
   UNION ALL
   SELECT p.aggregate_version, p.seq, p.event_id, p.status FROM back
   JOIN outbox_events p ON p.seq = (
@@ -287,7 +290,7 @@ FROM consign_members ORDER BY member DESC LIMIT 100;
 SELECT seq, event_id, event_type, status, sent_at FROM outbox_events WHERE seq > ?1 ORDER BY seq LIMIT ?2;
 
 -- name: reconcile.live
-SELECT count(*) FROM (SELECT 1 FROM consign_queue WHERE event_id = ?1 AND subscription = ?2 AND acked_at IS NULL LIMIT 1);
+SELECT 1 FROM consign_queue WHERE event_id = ?1 AND subscription = ?2 AND acked_at IS NULL LIMIT 1;
 
 -- name: reconcile.inbox
 SELECT state FROM consumer_inbox WHERE consumer_name = ?1 AND event_id = ?2;
