@@ -8,6 +8,7 @@
 #include "cli/event_kit.h"
 #include <inttypes.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 #define T0     INT64_C(1700000000000000) /* a day in 2023, long before now */
 
 struct world {
-    char dir[64];
+    char dir[96];
     struct config config;
     sqlite3 *db[2]; /* orders, stock */
 };
@@ -85,7 +86,8 @@ static inline void add_lost_store(struct world *w) {
 static inline struct world *world_new(void) {
     struct world *w = calloc(1, sizeof *w);
     assert_non_null(w);
-    copy_text(w->dir, sizeof w->dir, "/tmp/consign-ops-XXXXXX");
+    const char *base = getenv("TMPDIR");
+    snprintf(w->dir, sizeof w->dir, "%.64s/consign-ops-XXXXXX", base && *base ? base : P_tmpdir);
     assert_non_null(mkdtemp(w->dir));
     add_store(w, "orders");
     add_store(w, "stock");
@@ -102,7 +104,7 @@ static inline struct world *world_new(void) {
 static inline void world_free(struct world *w) {
     static const char *const names[] = {"orders.db", "orders.db-wal", "orders.db-shm",
                                         "stock.db",  "stock.db-wal",  "stock.db-shm"};
-    char path[128];
+    char path[192];
     sqlite3_close(w->db[0]);
     sqlite3_close(w->db[1]);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

@@ -655,6 +655,109 @@ static void reading_changes_nothing(void **state) {
     assert_memory_equal(before, after, sizeof before);
 }
 
+/* ---- the commands themselves ---- */
+
+static void write_config(struct world *w) {
+    char path[192];
+    snprintf(path, sizeof path, "%s/consign.yaml", w->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(
+        f,
+        "stores:\n  orders: { url: \"sqlite:orders.db\" }\n  stock: { url: \"sqlite:stock.db\" }\n"
+        "brokers:\n  local: { type: embedded, store: orders }\n");
+    assert_int_equal(fclose(f), 0);
+}
+
+static void remove_config(struct world *w) {
+    char path[192];
+    snprintf(path, sizeof path, "%s/consign.yaml", w->dir);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Runs a command; what it said on both streams is kept, cut to the buffers. */
+static int consign(struct world *w, const char *words, char said[4000], char talked[4000]) {
+    char config[192], line[400], *argv[24] = {"consign", "-c", config}, *rest = line, *word;
+    int argc = 3;
+    snprintf(config, sizeof config, "%s/consign.yaml", w->dir);
+    copy_text(line, sizeof line, words);
+    while (argc < 23 && (word = strsep(&rest, " ")) != NULL)
+        argv[argc++] = word;
+    struct out o = {.to = tmpfile(), .err = tmpfile(), .format = OUT_TABLE};
+    assert_non_null(o.to);
+    assert_non_null(o.err);
+    int code = command_main(argc, argv, &o);
+    rewind(o.to);
+    rewind(o.err);
+    said[fread(said, 1, 3999, o.to)] = 0;
+    talked[fread(talked, 1, 3999, o.err)] = 0;
+    (void)fclose(o.to);
+    (void)fclose(o.err);
+    return code;
+}
+
+static void commands_end_with_the_code_that_fits(void **state) {
+    static const struct {
+        const char *words;
+        int code;
+        const char *said, *talked; /* a part of it; "": nothing at all */
+    } cases[] = {
+        {"--lang en event retry E-1", 64, "", "CSN-8004"},
+        {"--lang en event retry E-1 --reason x --dry-run", 0, "would be done", ""},
+        {"--lang en event retry E-1 --reason x", 0, "failed → pending", ""},
+        {"--lang en event retry E-1 --reason x", 0, "done already", ""},
+        {"--lang en event release E-1 --reason x", 65, "", "event hold, event cancel"},
+        {"--lang zh event release E-1 --reason x", 65, "", "不能执行 release"},
+        {"--lang en event cancel E-9 --reason x -o json", 66, "", "\"code\":\"CSN-8002\""},
+        {"--lang en event trace E-9", 66, "", "CSN-8002"},
+        {"--lang en event trace E-1 -o json", 0, "{\"v\":1,\"kind\":\"trace\",\"event_id\":\"E-1\"",
+         ""},
+        {"--lang en event list --status failed --json", 0, "\"items\":[]", ""},
+        {"--lang en event list --status wrong", 64, "", "strange"},
+        {"--lang en event find nothing", 1, "nothing found", ""},
+        {"--lang en event show E-1", 0, "masked", ""},
+        {"--lang en dead show 5", 66, "", "CSN-8002"},
+        {"--lang en dead list", 0, "0 shown", ""},
+        {"--lang en lanes --store none", 64, "", "none"},
+        {"--lang en lanes", 0, "no lane was ever taken", ""},
+        {"--lang en status", 1, "no dispatcher is alive", ""},
+        {"--lang en reconcile run outbox", 64, "", "CSN-8004"},
+        {"--lang en reconcile run inbox --dry-run", 64, "", "CSN-8001"},
+        {"--lang en reconcile run outbox --dry-run", 0, "no differences", ""},
+    };
+    struct world *w = *state;
+    char said[4000], talked[4000];
+    write_config(w);
+    put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "failed");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int code = consign(w, cases[i].words, said, talked);
+        bool right = *cases[i].said ? strstr(said, cases[i].said) != NULL : !*said;
+        right = right && (*cases[i].talked ? strstr(talked, cases[i].talked) != NULL : !*talked);
+        if (code != cases[i].code || !right)
+            fail_msg("%s: %d\n%s%s", cases[i].words, code, said, talked);
+    }
+    remove_config(w);
+}
+
+/* What stands in a row is shown, but never obeyed by a terminal. */
+static void a_terminal_sees_no_escapes_of_the_data(void **state) {
+    struct world *w = *state;
+    char said[4000], talked[4000];
+    write_config(w);
+    put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "failed");
+    sql(w->db[0],
+        "UPDATE outbox_events SET last_error = char(27) || '[2Jgone' || char(155) || char(8238)");
+    static const char *const words[] = {"event list", "event trace E-1", "event show E-1",
+                                        "event find E-1"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        assert_int_equal(consign(w, words[i], said, talked), 0);
+        assert_null(strchr(said, 27));
+        assert_null(strstr(said, "\xc2\x9b"));
+        assert_null(strstr(said, "\xe2\x80\xae"));
+    }
+    remove_config(w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_move_is_the_tables_or_is_refused, set_up, tear_down),
@@ -689,6 +792,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_was_sent_before_a_subscription_is_not_sent_again,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(reading_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(commands_end_with_the_code_that_fits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_terminal_sees_no_escapes_of_the_data, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,6 +198,21 @@ static void a_waiting_row_names_its_head(void **state) {
     json_decref(d);
 }
 
+/* However many wait: the head is looked for before the first of them. */
+static void the_head_is_found_over_many_followers(void **state) {
+    struct world *w = *state;
+    bool found = false;
+    put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "held");
+    sql(w->db[0],
+        "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 30000) INSERT"
+        " INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, event_type,"
+        " payload, status, waits_for) SELECT 'W-' || i, 'order', '9001', i, 'OrderCreated', '{}',"
+        " 'waiting', 1 FROM n");
+    json_t *d = trace(w, "W-30000", &found);
+    assert_string_equal(row_text(fact_of(d, "waiting", 0), "head"), "E-1");
+    json_decref(d);
+}
+
 static void dead_letters_parking_and_acts_are_facts(void **state) {
     struct world *w = *state;
     bool found = false;
@@ -310,6 +325,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(no_inbox_row_says_where_the_copy_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(open_states_say_why_there_is_no_confirm, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_waiting_row_names_its_head, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_head_is_found_over_many_followers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(dead_letters_parking_and_acts_are_facts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_parked_delivery_is_not_called_handled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_event_without_an_outbox_row_is_traced, set_up,
