@@ -88,7 +88,7 @@ static void make_engine(struct life *l)
 
 void life_start(struct sim *s, uint32_t process)
 {
-    if (s->lives == LIVES_MAX || s->current[process])
+    if (s->lives == LIVES_MAX || s->current[process] || s->stopped)
         return;
     uint32_t number = s->lives++;
     struct life *l = s->life[number];
@@ -145,10 +145,9 @@ void life_step(struct sim *s, struct life *l, csn_usec at)
     say_notes(s, l);
     if (l->stopping && engine_stopped(l->engine, now)) {
         check_stopped(s, l);
-        if (!s->stopped) {
+        if (!s->stopped)
             life_crash(s, l->process); /* the process ends; what it left pending goes with it */
-            return;
-        }
+        return;
     }
     csn_usec next = engine_deadline(l->engine, now);
     if (next != CSN_USEC_NEVER)
@@ -219,6 +218,7 @@ static void step_clock(struct sim *s, uint32_t store, csn_usec by)
 {
     s->store[store].offset += by;
     s->stepped = true;
+    s->set_back += by < 0 ? -by : 0;
     for (uint32_t i = 0; i < s->lives; i++)
         s->life[i]->hurt = true;
     sim_trace(s, "clock of %s steps by %.1f s", s->store[store].name, (double)by / 1e6);

@@ -190,7 +190,7 @@ static void begin(struct sim *s, uint64_t seed)
     s->lives = 0;
     s->produced = 0;
     s->stream_serial = 0;
-    s->blocked_until = 0;
+    s->blocked_until = s->set_back = 0;
     memset(s->locked_until, 0, sizeof s->locked_until);
     memset(s->down_until, 0, sizeof s->down_until);
     memset(s->current, 0, sizeof s->current);
@@ -228,7 +228,7 @@ static void turn_kind(struct sim *s)
 {
     s->kind = true;
     s->kind_since = s->now;
-    s->bound = s->now + 8 * s->plan.lease + 30 * SEC + s->plan.inbox.age;
+    s->bound = s->now + 8 * s->plan.lease + 30 * SEC + s->plan.inbox.age + s->set_back;
     s->blocked_until = 0;
     for (uint32_t i = 0; i < STORES; i++)
         s->locked_until[i] = s->down_until[i] = 0;

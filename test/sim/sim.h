@@ -138,7 +138,7 @@ struct sim {
     struct line *running;      /* whose group is carried out */
     uint64_t claim_serial;
     char why[400];
-    csn_usec kind_since, bound;
+    csn_usec kind_since, bound, set_back; /* set_back: all that the stores' clocks were */
 
     struct fake_store store[STORES], bus;
     csn_usec locked_until[STORES], down_until[STORES], blocked_until;
