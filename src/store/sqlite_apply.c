@@ -1,10 +1,9 @@
 /* sqlite_apply.c: APPLY and PARK on SQLite, and the statements of SQL handlers.
  *
- *   SAVEPOINT csn_batch
- *     each message:  SAVEPOINT csn_event
- *                      inbox row (the dedupe) · dead letters · its key · handler · inbox row
- * finished RELEASE, or ROLLBACK TO and RELEASE when the verdict does not commit RELEASE csn_batch
- * fails when a handler swapped the transaction: CSN_FATAL, CSN-4011
+ * APPLY is two savepoints deep. "csn_batch" is round the whole batch: its RELEASE fails when a
+ * handler ended or swapped the transaction, which is CSN_FATAL, CSN-4011. "csn_event" is round each
+ * message: inbox row (the dedupe), dead letters, its key, handler, inbox row finished; then it is
+ * released, or rolled back first when the verdict does not commit.
  *
  * What always holds: an inbox row is done or refused exactly when its effect is in the same commit.
  * Of one key only the parked row that comes first by (aggregate_version, seq) is pending or
@@ -589,16 +588,20 @@ static bool commits(csn_verdict v) {
 }
 
 /* What the handler said, for those who see the event again: {"text":…,"events":…}, to be freed;
- * NULL: nothing to say. */
-static char *result_json(const struct apply_item *item, uint32_t emitted) {
+ * NULL: nothing to say. A text that is not UTF-8 is left out. */
+static csn_status result_json(const struct apply_item *item, uint32_t emitted, char **ret,
+                              csn_error *err) {
+    *ret = NULL;
+    if (!item->text[0] && !emitted)
+        return CSN_OK;
     json_t *o = json_object();
     if (item->text[0])
         json_object_set_new(o, "text", json_string(item->text));
     if (emitted)
         json_object_set_new(o, "events", json_integer(emitted));
-    char *text = json_object_size(o) ? json_dumps(o, JSON_COMPACT) : NULL;
+    *ret = json_dumps(o, JSON_COMPACT);
     json_decref(o);
-    return text;
+    return *ret ? CSN_OK : error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "apply: out of memory");
 }
 
 /* The inbox row of a delivery from the broker stands as done already. */
@@ -668,8 +671,10 @@ static csn_status wake_early(struct apply *a) {
 }
 
 static csn_status finish(struct apply *a, uint32_t emitted) {
-    char *result = result_json(a->item, emitted);
-    csn_status st = a->broker ? finish_new(a, result) : finish_parked(a, result);
+    char *result = NULL;
+    csn_status st = result_json(a->item, emitted, &result, a->err);
+    if (st == CSN_OK)
+        st = a->broker ? finish_new(a, result) : finish_parked(a, result);
     free(result);
     if (st == CSN_OK && a->broker)
         st = wake_early(a);
