@@ -240,6 +240,8 @@ void fake_row_drop(struct fake_row *r)
 struct fake_row *row_before(const struct fake_row *r)
 {
     uint32_t at = key_place(r->key, r->content.version, r->seq);
+    while (at && r->key->row[at - 1]->status == ROW_CANCELLED)
+        at--; /* a cancelled row is looked past: it must not open the way round a head that failed */
     return at ? r->key->row[at - 1] : NULL;
 }
 

@@ -52,7 +52,7 @@ static void make_subscriptions(struct life *l, struct engine_subscription *sub)
         *h = (struct fake_handler){.decide = decide, .emits = emits, .result_type = result_types[i], .result_aggregate = "stock",
                                    .arg = &l->handler_arg[i]};
         fake_handler_init(h);
-        sub[i] = (struct engine_subscription){.consumer = consumer_names[i], .broker = i == 1 && s->plan.bus ? 1 : 0,
+        sub[i] = (struct engine_subscription){.consumer = consumer_names[i], .broker = i == 1 ? s->plan.bus : s->plan.bus_all,
                                               .store = consumer_store(i), .match = consumer_matches[i],
                                               .partitions = s->plan.partitions[i], .handler = &h->handler,
                                               .retry = s->plan.inbox, .workers = s->plan.workers};
@@ -68,7 +68,7 @@ static void make_engine(struct life *l)
     struct engine_store store[STORES];
     struct engine_broker broker[2];
     struct engine_subscription sub[CONSUMERS];
-    const struct engine_route route[2] = {{"results", "Stock*", p->bus ? 1 : 0}, {"all", "*", 0}};
+    const struct engine_route route[2] = {{"results", "Stock*", p->bus}, {"all", "*", p->bus_all}};
     make_stores(l, store);
     uint32_t brokers = make_brokers(l, broker, store);
     make_subscriptions(l, sub);

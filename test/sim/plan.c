@@ -79,8 +79,9 @@ void plan_draw(struct sim *s)
         p->processes = 2;
     p->producers = 1 + (uint32_t)sim_below(s, PRODUCERS_MAX);
     p->keys = 1 + (uint32_t)sim_below(s, KEYS_MAX);
-    p->events = (uint32_t)sim_between(s, 25, 90);
+    p->events = (uint32_t)sim_between(s, 20, 70);
     p->bus = sim_below(s, 2);
+    p->bus_all = p->bus && sim_below(s, 2);
     for (uint32_t i = 0; i < STORES; i++)
         p->lanes[i] = sim_below(s, 3) ? 4 : 1;
     for (uint32_t i = 0; i < CONSUMERS; i++)
@@ -91,8 +92,8 @@ void plan_draw(struct sim *s)
     p->lock_wait = p->lease / 10;
     p->confirm_timeout = p->lease / 4;
     p->probe_min = sim_between(s, 2, 20) * MS;
-    p->probe_max = sim_between(s, 40, 400) * MS;
-    p->cruel = sim_between(s, 2, 5) * p->lease;
+    p->probe_max = sim_between(s, 80, 400) * MS;
+    p->cruel = sim_between(s, 2, 4) * p->lease;
     p->latency = sim_between(s, 100, 3000);
     draw_policy(s, &p->relay);
     draw_policy(s, &p->inbox);
@@ -110,7 +111,7 @@ void plan_print(const struct sim *s)
     printf("seed %" PRIu64 ": %u processes, %u producers, %u keys, %u events, lanes %u %u, partitions %u %u %u, %u workers, "
            "batches of %u, lease %.1f s, %s%s%s\n", s->seed, p->processes, p->producers, p->keys, p->events, p->lanes[0],
            p->lanes[1], p->partitions[0], p->partitions[1], p->partitions[2], p->workers, p->batch_rows, (double)p->lease / 1e6,
-           p->bus ? "with a streaming broker" : "embedded broker only", p->reorder ? ", reordering" : "", p->calm ? ", calm" : "");
+           p->bus_all ? "streaming broker only" : p->bus ? "with a streaming broker" : "embedded broker only", p->reorder ? ", reordering" : "", p->calm ? ", calm" : "");
     for (enum fault_kind f = 0; f < FAULT_NR; f++)
         if (p->rate[f])
             printf("  %s %u", names[f], p->rate[f]);
