@@ -26,6 +26,21 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 unset CONSIGN_CONFIG CONSIGN_FAILPOINTS CONSIGN_FAILPOINT_HITS
 
+# Databases of tests live in memory where there is room (a killed process loses nothing of a tmpfs),
+# so that a thousand commits do not wait for a disk; in any case all in one folder that goes away.
+shm_free=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 + 0 }')
+if [ -w /dev/shm ] && [ "${shm_free:-0}" -gt 2000000 ]; then
+    TMPDIR=$(mktemp -d /dev/shm/consign-test.XXXXXX)
+else
+    TMPDIR=$(mktemp -d)
+fi
+export TMPDIR
+scratch_gone() {
+    rm -rf "$TMPDIR"
+}
+trap scratch_gone EXIT
+trap 'exit 130' INT TERM
+
 now() {
     date +%s
 }
