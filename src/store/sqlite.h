@@ -20,6 +20,7 @@ struct sqlite_conn {
     bool broken;        /* an I/O error: this connection answers CSN_FATAL from now on */
     void *apply;        /* of sqlite_apply.c; given to apply_free at close */
     void (*apply_free)(void *apply);
+    sqlite3_stmt *rollback; /* prepared at open: it must not need memory */
     sqlite3_stmt *part[LANE_MAX]; /* RECEIVE: one cursor for each partition, prepared when first needed */
     uint32_t cached;
     struct { const char *sql; sqlite3_stmt *stmt; } cache[SQLITE_STATEMENTS_MAX]; /* keyed by the address of the literal */
