@@ -261,7 +261,7 @@ static void test_verdict_matrix(void **state) {
         LOOK(b, "SELECT count(*) FROM effect", row[i].state ? "1" : "0");
         LOOK(b, "SELECT count(*) FROM outbox_events", row[i].state ? "1" : "0");
         snprintf(expected, sizeof expected, "%s %s {\"text\":\"said a\",\"events\":1}",
-                 row[i].state, row[i].verdict);
+                 row[i].state ? row[i].state : "", row[i].verdict);
         LOOK(b, "SELECT state || ' ' || verdict || ' ' || result FROM consumer_inbox",
              row[i].state ? expected : "");
     }
