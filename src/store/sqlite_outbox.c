@@ -197,34 +197,53 @@ static csn_status row_before(struct sqlite_conn *c, sqlite3_stmt *s, csn_bytes t
     return CSN_OK;
 }
 
-static csn_status has_ended(struct sqlite_conn *c, sqlite3_stmt *s, int64_t seq, bool *ret, struct op *op)
+static const char before_sql[] = "SELECT seq, aggregate_version FROM outbox_events INDEXED BY ix_key WHERE aggregate_type = ?1"
+                                 " AND aggregate_id = ?2 AND (aggregate_version, seq) < (?3, ?4)"
+                                 " ORDER BY aggregate_version DESC, seq DESC LIMIT 1";
+static const char stands_sql[] = "SELECT CASE status WHEN 'sent' THEN 0 WHEN 'cancelled' THEN 1 ELSE 2 END FROM outbox_events"
+                                 " WHERE seq = ?1";
+enum stands { STANDS_SENT, STANDS_CANCELLED, STANDS_OPEN };
+
+static csn_status how_it_stands(struct sqlite_conn *c, sqlite3_stmt *s, int64_t seq, enum stands *ret, struct op *op)
 {
     sqlite3_bind_int64(s, 1, seq);
     if (sqlite3_step(s) != SQLITE_ROW)
         return failed(c, "row before", op);
-    *ret = sqlite3_column_int(s, 0) != 0;
+    *ret = (enum stands)sqlite3_column_int(s, 0);
     sqlite3_reset(s);
     return CSN_OK;
 }
 
-static const char before_sql[] = "SELECT seq, aggregate_version FROM outbox_events INDEXED BY ix_key WHERE aggregate_type = ?1"
-                                 " AND aggregate_id = ?2 AND (aggregate_version, seq) < (?3, ?4)"
-                                 " ORDER BY aggregate_version DESC, seq DESC LIMIT 1";
-static const char ended_sql[] = "SELECT status IN ('sent', 'cancelled') FROM outbox_events WHERE seq = ?1";
+/* Whether (type, id, version, seq) may go: what stands before it in its key is sent, or taken by this very claim (k may be NULL). A
+ * cancelled row is looked past: cancelling a follower must not open the way round a head that failed. */
+static csn_status may_follow(struct sqlite_conn *c, sqlite3_stmt *before, sqlite3_stmt *stands, const struct claim *k, csn_bytes type,
+                             csn_bytes id, int64_t version, int64_t seq, bool *ret, uint64_t *ret_version, struct op *op)
+{
+    enum stands how = STANDS_CANCELLED;
+    uint64_t at = (uint64_t)version;
+    bool there = true;
+    csn_status s = CSN_OK;
+
+    *ret_version = 0;
+    while (s == CSN_OK && how == STANDS_CANCELLED) {
+        s = row_before(c, before, type, id, (int64_t)at, seq, &there, &seq, &at, op);
+        if (s != CSN_OK || !there || (k && is_taken(k, seq)))
+            break;
+        s = how_it_stands(c, stands, seq, &how, op);
+    }
+    *ret = !there || how != STANDS_OPEN;
+    if (there)
+        *ret_version = at;
+    return s;
+}
 
 static csn_status may_go(struct claim *k, sqlite3_stmt *row, bool *ret, uint64_t *ret_version)
 {
     csn_bytes type = {sqlite3_column_text(row, COL_TYPE), (size_t)sqlite3_column_bytes(row, COL_TYPE)};
     csn_bytes id = {sqlite3_column_text(row, COL_KEY), (size_t)sqlite3_column_bytes(row, COL_KEY)};
-    bool there = false;
-    int64_t seq = 0;
-    csn_status s = row_before(k->c, k->before, type, id, sqlite3_column_int64(row, COL_VERSION),
-                              sqlite3_column_int64(row, COL_SEQ), &there, &seq, ret_version, k->op);
 
-    *ret = !there || is_taken(k, seq);
-    if (s == CSN_OK && !*ret)
-        s = has_ended(k->c, k->status, seq, ret, k->op);
-    return s;
+    return may_follow(k->c, k->before, k->status, k, type, id, sqlite3_column_int64(row, COL_VERSION),
+                      sqlite3_column_int64(row, COL_SEQ), ret, ret_version, k->op);
 }
 
 /* Takes or parks one row; sets more when that was the last. */
@@ -382,7 +401,7 @@ static csn_status begin_claim(struct claim *k, struct sqlite_conn *c, struct op 
     }
     if (s == CSN_OK && op->claim.table == TABLE_OUTBOX) {
         k->before = sqlite_prepare(c, before_sql, &op->result);
-        k->status = k->before ? sqlite_prepare(c, ended_sql, &op->result) : NULL;
+        k->status = k->before ? sqlite_prepare(c, stands_sql, &op->result) : NULL;
         s = k->status ? CSN_OK : op->result.status;
     }
     return s;
@@ -531,18 +550,13 @@ static csn_status settle_sent(struct settle *k, const struct settle_item *item)
 static csn_status key_is_free(struct settle *k, const struct message *m, bool *ret)
 {
     sqlite3_stmt *before = sqlite_prepare(k->c, before_sql, &k->op->result);
-    sqlite3_stmt *ended = before ? sqlite_prepare(k->c, ended_sql, &k->op->result) : NULL;
-    bool there = false;
-    int64_t seq = 0;
+    sqlite3_stmt *stands = before ? sqlite_prepare(k->c, stands_sql, &k->op->result) : NULL;
     uint64_t version = 0;
-    csn_status s;
 
-    if (!ended)
+    if (!stands)
         return k->op->result.status;
-    s = row_before(k->c, before, m->aggregate_type, m->aggregate_id, (int64_t)m->version, (int64_t)m->seq, &there, &seq, &version,
-                   k->op);
-    *ret = !there;
-    return s == CSN_OK && there ? has_ended(k->c, ended, seq, ret, k->op) : s;
+    return may_follow(k->c, before, stands, NULL, m->aggregate_type, m->aggregate_id, (int64_t)m->version, (int64_t)m->seq, ret,
+                      &version, k->op);
 }
 
 struct target {

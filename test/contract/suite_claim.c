@@ -526,8 +526,32 @@ static void an_ended_head_blocks_nobody(void **state)
     op = claim(s, 10);
     expect_ids(op->batch, "a2 b2");
     assert_int_equal(op->batch->msg[0].prev_version, 4);
-    assert_int_equal(op->batch->msg[1].prev_version, 1);
+    assert_int_equal(op->batch->msg[1].prev_version, 0); /* a cancelled row was never on its way */
     assert_int_equal(op->claim.parked, 0);
+}
+
+/* Cancelling a follower must not open the way round a head that failed. */
+static void a_cancelled_row_is_looked_past(void **state)
+{
+    struct suite *s = *state;
+
+    put(s, "v1", "k", 1);
+    put(s, "v2", "k", 2);
+    put(s, "v3", "k", 3);
+    put(s, "v4", "k", 4);
+    s->w->set_status(s->w, "v1", "failed", 0);
+    s->w->set_status(s->w, "v2", "cancelled", 0);
+    s->w->set_status(s->w, "v3", "cancelled", 0);
+    assert_int_equal(claim(s, 10)->claim.parked, 1);
+    expect_status(s, "v4", "waiting");
+    put(s, "w1", "l", 7);
+    put(s, "w2", "l", 8);
+    put(s, "w3", "l", 9);
+    s->w->set_status(s->w, "w1", "sent", 0);
+    s->w->set_status(s->w, "w2", "cancelled", 0);
+    struct op *op = claim(s, 10);
+    expect_ids(op->batch, "w3");
+    assert_int_equal(op->batch->msg[0].prev_version, 7);
 }
 
 static void only_the_row_right_before_counts(void **state)
@@ -754,7 +778,7 @@ static void a_cancelled_head_releases(void **state)
     assert_int_equal(op->settle.released, 1);
     op = claim(s, 10);
     expect_ids(op->batch, "v2");
-    assert_int_equal(op->batch->msg[0].prev_version, 1);
+    assert_int_equal(op->batch->msg[0].prev_version, 0); /* what was cancelled leaves no gap */
 }
 
 static void a_release_is_for_its_own_key(void **state)
@@ -837,6 +861,7 @@ const struct CMUnitTest suite_claim[] = {
     TEST(w25_behind_a_head_that_comes_later_in_the_index),
     TEST(w25_behind_a_head_past_the_limit),
     TEST(an_ended_head_blocks_nobody),
+    TEST(a_cancelled_row_is_looked_past),
     TEST(only_the_row_right_before_counts),
     TEST(a_key_may_be_in_a_claim_many_times),
     TEST(types_tell_keys_apart),
