@@ -1,9 +1,9 @@
 /* daemon.c: one thread decides, the workers do.
  *
  *   meet the stores ─▶ arm failpoints ─▶ start workers ─▶ loop ─▶ stop workers ─▶ counts
- *                                                          │
- *            engine_step, notes, news of the workers, wait ┘ until SIGTERM and the engine has let
- * go, or a store turns out to be one that this program must not use
+ *
+ * The loop steps the engine, says what it noted, hears from the workers, and waits: until a SIGTERM
+ * came and the engine has let go, or until a store turns out to be one that must not be used.
  *
  * What always holds: nothing here waits without an end. The loop waits for the workers' eventfd, a
  * signal, or the engine's deadline, and looks at least once a second; a start with a store that is
