@@ -10,6 +10,13 @@
  *   -- verdict VERDICT ["text with :binds"]
  *   -- label LABEL
  *
+ * Rows are those a writing statement changed, or those a SELECT found. A bind is an event's column (event_id, aggregate_type,
+ * aggregate_id, aggregate_version, event_type, schema_version, tenant, traceparent, correlation_id, causation_id), consumer_name,
+ * payload (all of it) or payload.a.0.b; JSON null and an absent column are NULL, an object or array is its compact JSON text, a field that is
+ * not there makes the event poison. In a template a bind in the place of a value becomes JSON, one inside a string is spliced
+ * in, escaped. "::" is never a bind. A handler may read everything, write the application's tables and add outbox rows;
+ * consign's own tables and the schema are closed to it. A remark must not begin with a word that looks like a directive.
+ *
  * Every path must reach a verdict; labels are jumped to forwards only, so that every handler ends. Statements that control the
  * transaction (BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ATTACH, DETACH, PRAGMA, VACUUM) are refused at load. */
 #ifndef CSN_CORE_HANDLER_H

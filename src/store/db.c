@@ -81,7 +81,8 @@ static csn_status settings(struct db *d, csn_error *err) {
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_handler(db, busy, d);
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, (int *)NULL);
-    /* The schema stays trusted: SQLite 3.40 counts json_valid(), which the tables check with, as unsafe otherwise. */
+    /* The schema stays trusted: SQLite 3.40 counts json_valid(), which the tables check with, as
+     * unsafe otherwise. */
     sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, (int *)NULL);
     int rc = sqlite3_exec(db, "PRAGMA synchronous = FULL; SELECT count(*) FROM sqlite_schema", NULL,
                           NULL, NULL);
