@@ -473,7 +473,9 @@ int reconcile_run(struct command_call *c) {
     int code = st == CSN_OK ? 0 : out_error(c->out, &err, NULL, NULL);
     if (st == CSN_OK) {
         answer(c, &r);
-        code = r.differences ? 1 : r.not_compared ? 69 : 0;
+        code = r.differences ? 1 : 0;
+        if (code == 0 && r.not_compared)
+            code = out_fail(c->out, ERR_RECONCILE_LEG, "reconcile run", NULL, "%d", (int)r.not_compared);
     } else if (st == CSN_UNKNOWN) {
         code = 76;
     }

@@ -269,7 +269,7 @@ static void failed_writes_the_error_without_counting_it(void **state)
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_FAILED);
 
-    evidence(op, 3008, "budget");
+    evidence(op, 3003, "budget");
     run_settled(s, op);
     assert_int_equal(outbox(s, "e1").failures, 0);
     assert_string_equal(outbox(s, "e1").last_error, "budget");
