@@ -69,7 +69,7 @@ struct parked { /* rows that go to waiting, in the batch's arena */
 struct claim {
     struct sqlite_conn *c;
     struct op *op;
-    sqlite3_stmt *before, *status; /* the row before; its status */
+    sqlite3_stmt *before; /* TABLE_OUTBOX */
     struct parked *parked;
     uint64_t lanes;
     uint32_t limit, keys;
@@ -175,75 +175,49 @@ static csn_status add_parked(struct claim *k, int64_t seq)
     return CSN_OK;
 }
 
-/* What lies before (type, id, version, seq) in its key. *ret_seq stays when there is nothing. */
+/* A cancelled row is looked past: cancelling a follower must not open the way round a head that failed. */
+static const char before_sql[] = "SELECT seq, aggregate_version, status = 'sent' FROM outbox_events INDEXED BY ix_key"
+                                 " WHERE aggregate_type = ?1 AND aggregate_id = ?2 AND (aggregate_version, seq) < (?3, ?4)"
+                                 " AND status <> 'cancelled' ORDER BY aggregate_version DESC, seq DESC LIMIT 1";
+
+struct row_before {
+    bool there, sent;
+    int64_t seq;
+    uint64_t version; /* 0 when there is none */
+};
+
+/* What stands before (type, id, version, seq) in its key. */
 static csn_status row_before(struct sqlite_conn *c, sqlite3_stmt *s, csn_bytes type, csn_bytes id, int64_t version, int64_t seq,
-                             bool *ret_there, int64_t *ret_seq, uint64_t *ret_version, struct op *op)
+                             struct row_before *ret, struct op *op)
 {
     int rc;
 
+    *ret = (struct row_before){.there = false};
     sqlite_bind_bytes(s, 1, type);
     sqlite_bind_bytes(s, 2, id);
     sqlite3_bind_int64(s, 3, version);
     sqlite3_bind_int64(s, 4, seq);
     rc = sqlite3_step(s);
-    *ret_there = rc == SQLITE_ROW;
-    if (rc == SQLITE_ROW) {
-        *ret_seq = sqlite3_column_int64(s, 0);
-        *ret_version = (uint64_t)sqlite3_column_int64(s, 1);
-    } else if (rc != SQLITE_DONE) {
+    if (rc == SQLITE_ROW)
+        *ret = (struct row_before){true, sqlite3_column_int(s, 2) != 0, sqlite3_column_int64(s, 0),
+                                   (uint64_t)sqlite3_column_int64(s, 1)};
+    else if (rc != SQLITE_DONE)
         return failed(c, "row before", op);
-    }
     sqlite3_reset(s);
     return CSN_OK;
-}
-
-static const char before_sql[] = "SELECT seq, aggregate_version FROM outbox_events INDEXED BY ix_key WHERE aggregate_type = ?1"
-                                 " AND aggregate_id = ?2 AND (aggregate_version, seq) < (?3, ?4)"
-                                 " ORDER BY aggregate_version DESC, seq DESC LIMIT 1";
-static const char stands_sql[] = "SELECT CASE status WHEN 'sent' THEN 0 WHEN 'cancelled' THEN 1 ELSE 2 END FROM outbox_events"
-                                 " WHERE seq = ?1";
-enum stands { STANDS_SENT, STANDS_CANCELLED, STANDS_OPEN };
-
-static csn_status how_it_stands(struct sqlite_conn *c, sqlite3_stmt *s, int64_t seq, enum stands *ret, struct op *op)
-{
-    sqlite3_bind_int64(s, 1, seq);
-    if (sqlite3_step(s) != SQLITE_ROW)
-        return failed(c, "row before", op);
-    *ret = (enum stands)sqlite3_column_int(s, 0);
-    sqlite3_reset(s);
-    return CSN_OK;
-}
-
-/* Whether (type, id, version, seq) may go: what stands before it in its key is sent, or taken by this very claim (k may be NULL). A
- * cancelled row is looked past: cancelling a follower must not open the way round a head that failed. */
-static csn_status may_follow(struct sqlite_conn *c, sqlite3_stmt *before, sqlite3_stmt *stands, const struct claim *k, csn_bytes type,
-                             csn_bytes id, int64_t version, int64_t seq, bool *ret, uint64_t *ret_version, struct op *op)
-{
-    enum stands how = STANDS_CANCELLED;
-    uint64_t at = (uint64_t)version;
-    bool there = true;
-    csn_status s = CSN_OK;
-
-    *ret_version = 0;
-    while (s == CSN_OK && how == STANDS_CANCELLED) {
-        s = row_before(c, before, type, id, (int64_t)at, seq, &there, &seq, &at, op);
-        if (s != CSN_OK || !there || (k && is_taken(k, seq)))
-            break;
-        s = how_it_stands(c, stands, seq, &how, op);
-    }
-    *ret = !there || how != STANDS_OPEN;
-    if (there)
-        *ret_version = at;
-    return s;
 }
 
 static csn_status may_go(struct claim *k, sqlite3_stmt *row, bool *ret, uint64_t *ret_version)
 {
     csn_bytes type = {sqlite3_column_text(row, COL_TYPE), (size_t)sqlite3_column_bytes(row, COL_TYPE)};
     csn_bytes id = {sqlite3_column_text(row, COL_KEY), (size_t)sqlite3_column_bytes(row, COL_KEY)};
+    struct row_before before;
+    csn_status s = row_before(k->c, k->before, type, id, sqlite3_column_int64(row, COL_VERSION),
+                              sqlite3_column_int64(row, COL_SEQ), &before, k->op);
 
-    return may_follow(k->c, k->before, k->status, k, type, id, sqlite3_column_int64(row, COL_VERSION),
-                      sqlite3_column_int64(row, COL_SEQ), ret, ret_version, k->op);
+    *ret = !before.there || before.sent || is_taken(k, before.seq);
+    *ret_version = before.version;
+    return s;
 }
 
 /* Takes or parks one row; sets more when that was the last. */
@@ -401,8 +375,7 @@ static csn_status begin_claim(struct claim *k, struct sqlite_conn *c, struct op 
     }
     if (s == CSN_OK && op->claim.table == TABLE_OUTBOX) {
         k->before = sqlite_prepare(c, before_sql, &op->result);
-        k->status = k->before ? sqlite_prepare(c, stands_sql, &op->result) : NULL;
-        s = k->status ? CSN_OK : op->result.status;
+        s = k->before ? CSN_OK : op->result.status;
     }
     return s;
 }
@@ -549,14 +522,15 @@ static csn_status settle_sent(struct settle *k, const struct settle_item *item)
 /* A row that is to wait for its key although nothing before it is open would wait for ever. */
 static csn_status key_is_free(struct settle *k, const struct message *m, bool *ret)
 {
-    sqlite3_stmt *before = sqlite_prepare(k->c, before_sql, &k->op->result);
-    sqlite3_stmt *stands = before ? sqlite_prepare(k->c, stands_sql, &k->op->result) : NULL;
-    uint64_t version = 0;
+    sqlite3_stmt *stmt = sqlite_prepare(k->c, before_sql, &k->op->result);
+    struct row_before before;
+    csn_status s;
 
-    if (!stands)
+    if (!stmt)
         return k->op->result.status;
-    return may_follow(k->c, before, stands, NULL, m->aggregate_type, m->aggregate_id, (int64_t)m->version, (int64_t)m->seq, ret,
-                      &version, k->op);
+    s = row_before(k->c, stmt, m->aggregate_type, m->aggregate_id, (int64_t)m->version, (int64_t)m->seq, &before, k->op);
+    *ret = !before.there || before.sent;
+    return s;
 }
 
 struct target {
