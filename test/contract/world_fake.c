@@ -72,10 +72,12 @@ static void line_flush(struct port *p)
 {
     struct fake_line *l = (struct fake_line *)p;
     struct op *op = l->first;
+    bool allowed = fake_group_allowed(&l->world->store, op);
     l->first = l->last = NULL;
     while (op) {
         struct op *next = op->next;
-        line_run(l, op);
+        if (allowed)
+            line_run(l, op);
         line_finish(l, op);
         op = next;
     }

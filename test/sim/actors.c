@@ -87,12 +87,14 @@ static enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consu
 
 /* With a broker that swaps neighbours the handler gates by version: an event of the key that is at the broker, is for this consumer
  * and has not been applied comes first. */
-static bool comes_too_early(const struct truth *t, uint32_t consumer)
+static bool comes_too_early(struct sim *s, const struct truth *t, uint32_t consumer)
 {
     const struct fake_key *k = t->row->key;
+    struct fake_store *home = &s->store[consumer_store(consumer)];
     for (uint32_t i = 0; i < k->n && k->row[i] != t->row; i++) {
         const struct truth *before = k->row[i]->mark;
-        if (before->copies[consumer] && !before->lost && !before->effects[consumer] && !before->dead[consumer])
+        const struct fake_inbox *b = fake_inbox_find(home, fake_consumer(home, consumer_names[consumer]), k->row[i]->content.id);
+        if (before->copies[consumer] && !before->lost && (!b || b->status == INBOX_WAITING))
             return true;
     }
     return false;
@@ -135,7 +137,7 @@ csn_verdict decide(const struct message *m, void *arg)
     if (t->lost && k->applied > m->version) {
         fate = FAULT_VERDICT_LATE;
         v = CSN_LATE;
-    } else if (s->plan.reorder && comes_too_early(t, a->consumer)) {
+    } else if (s->plan.reorder && comes_too_early(s, t, a->consumer)) {
         fate = FAULT_VERDICT_EARLY;
         v = CSN_EARLY;
     } else {
@@ -163,17 +165,10 @@ static void retry_event(struct sim *s, struct fake_store *store, struct fake_row
     fake_operate(store, r, ROW_PENDING, false);
 }
 
-/* Only the head of a key can be ended at once: to end a row in the middle would let those behind it pass those before it, for a
- * claim looks at the previous row alone. Such a row expires instead, when its turn comes. Nobody knows whether a cancelled event is
- * at the broker already: order is not asked of it any more. */
+/* Nobody knows whether a cancelled event is at the broker already: order is not asked of it any more. */
 static void cancel_event(struct sim *s, struct fake_store *store, struct fake_row *r)
 {
-    const struct fake_row *before = row_before(r);
     sim_happened(s, FAULT_OPERATOR_CANCEL);
-    if (before && !row_ended(before)) {
-        r->expires_at = fake_now(store);
-        return;
-    }
     ((struct truth *)r->mark)->lost = true;
     fake_operate(store, r, ROW_CANCELLED, true);
 }

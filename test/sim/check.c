@@ -129,7 +129,7 @@ static void asked_settle_item(struct line *l, const struct op *op, uint32_t i)
     if (item->to == SETTLE_SENT)
         check(s, CHECK_CONFIRMED, t->confirmed & life_bit(l), "%.*s is marked sent and was not confirmed", ID(m->id));
     if (item->to == SETTLE_CANCELLED)
-        check(s, CHECK_EXPIRED, m->expires_in != CSN_USEC_NEVER && m->expires_in <= s->now - t->claimed_from,
+        check(s, CHECK_EXPIRED, t->lease_life != l->life->number || (m->expires_in != CSN_USEC_NEVER && m->expires_in <= s->now - t->claimed_from),
               "%.*s is cancelled and has not expired", ID(m->id));
     if (item->failure)
         check(s, CHECK_BUDGET, told_no, "%.*s is charged with a fault that is not its own", ID(m->id));
@@ -178,6 +178,16 @@ static void asked_ack(struct line *l, const struct op *op)
     }
 }
 
+static void asked_apply(struct line *l, const struct op *op)
+{
+    for (uint32_t i = 0; i < op->apply.n; i++) {
+        const struct message *m = &op->batch->msg[op->apply.item[i].msg];
+        bool can = m->expires_in != CSN_USEC_NEVER;
+        check(l->sim, CHECK_EXPIRED, can || !op->apply.item[i].expired, "%.*s does not expire and is skipped", ID(m->id));
+        check(l->sim, CHECK_EXPIRED, !can || m->expires_in > 0 || op->apply.item[i].expired, "%.*s has expired and is handled", ID(m->id));
+    }
+}
+
 static void asked_park(struct line *l, const struct op *op)
 {
     struct sim *s = l->sim;
@@ -203,6 +213,8 @@ void check_submitted(struct line *l, struct op *op)
         asked_settle(l, op);
     else if (op->kind == OP_ACK)
         asked_ack(l, op);
+    else if (op->kind == OP_APPLY)
+        asked_apply(l, op);
     else if (op->kind == OP_PARK)
         asked_park(l, op);
 }
@@ -453,7 +465,7 @@ static void check_outbox_key(struct sim *s, const struct fake_key *k)
     for (uint32_t i = 0; i < k->n; i++) {
         const struct fake_row *r = k->row[i];
         if (r->status == ROW_WAITING && r->waits_for == WAITS_KEY)
-            check(s, CHECK_HEAD, i > 0 && !row_ended(k->row[i - 1]), "%.*s waits and nobody is left to release it",
+            check(s, CHECK_HEAD, row_before(r) && !row_ended(row_before(r)), "%.*s waits and nobody is left to release it",
                   ID(r->content.id));
     }
 }
@@ -564,7 +576,7 @@ static void book_row(struct sim *s, const struct truth *t)
         struct fake_store *home = &s->store[consumer_store(c)];
         const struct fake_inbox *b = fake_inbox_find(home, fake_consumer(home, consumer_names[c]), r->content.id);
         bool finished = b && (b->status == INBOX_DONE || b->status == INBOX_REFUSED);
-        check(s, CHECK_INBOX, finished == (t->effects[c] == 1), "%.*s at %s: inbox and effect differ", ID(r->content.id),
+        check(s, CHECK_INBOX, finished == (t->effects[c] == 1) || (b && b->expired && t->effects[c] == 0), "%.*s at %s: inbox and effect differ", ID(r->content.id),
               consumer_names[c]);
         if (r->status == ROW_SENT && is_for(&r->content, c))
             check(s, CHECK_BOOKS, finished || (b && t->dead[c]), "%.*s is sent and is neither applied nor set aside at %s",
@@ -585,7 +597,7 @@ void check_books(struct sim *s)
         effects += store->effect.n;
         for (uint32_t k = 0; k < store->inbox.n; k++) {
             const struct fake_inbox *b = store->inbox.at[k];
-            finished += b->status == INBOX_DONE || b->status == INBOX_REFUSED;
+            finished += (b->status == INBOX_DONE || b->status == INBOX_REFUSED) && !b->expired;
         }
         for (uint32_t k = 0; k < store->outbox.row.n; k++)
             check(s, CHECK_BUSINESS, ((const struct fake_row *)store->outbox.row.at[k])->mark != NULL,

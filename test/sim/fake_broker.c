@@ -21,17 +21,27 @@ static bool has_unacked(const struct fake_store *s, uint32_t subscription)
     return false;
 }
 
-void fake_declare(struct fake_store *s, struct op *op)
+bool fake_declare_allowed(struct fake_store *s, const struct op *op, csn_error *err)
 {
     for (uint32_t i = 0; i < op->declare.n; i++) {
         const struct binding *b = &op->declare.binding[i];
         uint32_t at = fake_consumer(s, b->subscription);
-        struct fake_binding *have = &s->binding[at];
+        const struct fake_binding *have = &s->binding[at];
         if (have->there && have->partitions != b->partitions && has_unacked(s, at)) {
-            error_set(&op->result, CSN_REJECTED, ERR_BROKER_BINDING, "%s has messages in %u partitions", b->subscription,
-                      have->partitions);
-            return;
+            error_set(err, CSN_REJECTED, ERR_BROKER_BINDING, "%s has messages in %u partitions", b->subscription, have->partitions);
+            return false;
         }
+    }
+    return true;
+}
+
+void fake_declare(struct fake_store *s, struct op *op)
+{
+    if (!fake_declare_allowed(s, op, &op->result))
+        return;
+    for (uint32_t i = 0; i < op->declare.n; i++) {
+        const struct binding *b = &op->declare.binding[i];
+        struct fake_binding *have = &s->binding[fake_consumer(s, b->subscription)];
         have->routing_version += !have->there || have->partitions != b->partitions;
         have->partitions = b->partitions;
         copy_text(have->match, sizeof have->match, b->match);

@@ -113,15 +113,20 @@ static void emit(struct fake_store *s, const struct fake_handler *h, const struc
     fake_insert(s, &e, 0, 0);
 }
 
+static void finish_inbox(struct fake_store *s, struct fake_inbox *b, csn_verdict verdict)
+{
+    b->status = verdict == CSN_REFUSED ? INBOX_REFUSED : INBOX_DONE;
+    b->verdict = verdict;
+    b->processed_at = fake_now(s);
+}
+
 static void leave_effect(struct fake_store *s, struct op *op, struct fake_inbox *b, const struct message *m, csn_verdict verdict)
 {
     const struct fake_handler *h = op->apply.handler->arg;
     struct fake_effect *e = fake_take(s, sizeof *e);
     *e = (struct fake_effect){.inbox = b, .id = b->id, .key = work_key(s, b->consumer, m), .version = m->version,
                               .consumer = b->consumer, .verdict = verdict};
-    b->status = verdict == CSN_REFUSED ? INBOX_REFUSED : INBOX_DONE;
-    b->verdict = verdict;
-    b->processed_at = fake_now(s);
+    finish_inbox(s, b, verdict);
     fake_list_add(&s->effect, e);
     fake_list_add(&s->effects_of[b->consumer], e);
     if (h->emits && h->emits(m, h->arg)) {
@@ -147,6 +152,15 @@ static bool handle(struct fake_store *s, struct op *op, struct apply_item *item,
     const struct message *m = &op->batch->msg[item->msg];
     bool broker = op->apply.source == SOURCE_BROKER;
     item->out = APPLY_VERDICT;
+    if (item->expired) { /* its time is over: nothing is run, nothing is left but the inbox row */
+        item->verdict = CSN_LATE;
+        item->code = ERR_EXPIRED;
+        if (!b)
+            b = inbox_add(s, fake_consumer(s, op->apply.consumer), m, broker);
+        finish_inbox(s, b, CSN_LATE);
+        b->expired = true;
+        return true;
+    }
     item->verdict = op->apply.handler->function(m, op->apply.handler->arg);
     if (!commits(item->verdict)) {
         k->stopped = s->serial;
@@ -319,7 +333,7 @@ static void dead_add(struct fake_store *s, const struct park_item *p, const stru
                             .broker_pos = r ? r->broker_pos : (int64_t)m->seq,
                             .first_failed_at = first ? r->first_failed_at : now, .last_failed_at = now, .dead_at = now,
                             .consumer = consumer, .attempts = r ? r->attempts : m->attempts,
-                            .failures = (r ? r->failures : 0) + p->failure, .code = p->code};
+                            .failures = (r ? r->failures : m->failures) + p->failure, .code = p->code};
     fake_list_add(&s->dead, d);
     fake_map_set(&s->dead_by_id, fake_id_hash(consumer, m->id), d);
     if (s->eyes.dead)

@@ -75,7 +75,7 @@ struct fake_inbox {
     uint32_t consumer, attempts, duplicates;
     int32_t verdict;          /* -1: none yet */
     uint8_t status;
-    bool gone;                /* purged */
+    bool gone, expired;       /* purged · done without an effect, because its time was over */
     char digest[65];
 };
 
@@ -204,6 +204,9 @@ csn_usec fake_now(const struct fake_store *s);
 /* Runs a verb; op->result and the outputs are filled. Any verb but a WATCH that would have to wait: it looks once. */
 void fake_run(struct fake_store *s, struct op *op);
 
+/* False when an op of the group (linked by next) would be refused: nothing of it may run then, and all results say why. */
+bool fake_group_allowed(struct fake_store *s, struct op *first);
+
 /* A producer's INSERT inside its transaction, which the caller has decided to commit. */
 struct fake_row *fake_insert(struct fake_store *s, const struct message *m, csn_usec due_in, csn_usec expires_in);
 struct fake_row *fake_outbox_find(struct fake_store *s, csn_bytes id);
@@ -218,7 +221,7 @@ void fake_operate(struct fake_store *s, struct fake_row *r, enum row_status to, 
 
 const char *row_status_name(enum row_status s);
 bool row_ended(const struct fake_row *r);
-struct fake_row *row_before(const struct fake_row *r); /* the previous row of its key, or NULL */
+struct fake_row *row_before(const struct fake_row *r); /* the previous row of its key that was not cancelled, or NULL */
 
 /* Shared by the files of the fake. */
 void *fake_take(struct fake_store *s, size_t size);            /* zeroed; ends the program when there is no memory */
@@ -247,6 +250,7 @@ void fake_recover(struct fake_store *s, struct op *op);
 void fake_apply(struct fake_store *s, struct op *op);
 void fake_park(struct fake_store *s, struct op *op);
 void fake_declare(struct fake_store *s, struct op *op);
+bool fake_declare_allowed(struct fake_store *s, const struct op *op, csn_error *err);
 void fake_publish(struct fake_store *s, struct op *op);
 void fake_receive(struct fake_store *s, struct op *op);
 void fake_ack(struct fake_store *s, struct op *op);

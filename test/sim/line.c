@@ -165,7 +165,7 @@ static void run_group(struct line *l, struct op *group)
         refuse(group, CSN_AGAIN, ERR_STORE_LOCKED, "not now");
     } else if (l->fate == FATE_LOST) {
         refuse(group, CSN_UNKNOWN, ERR_STORE_COMMIT_UNKNOWN, "the request was lost");
-    } else {
+    } else if (fake_group_allowed(l->store, group)) {
         for (struct op *op = group; op; op = op->next) {
             fake_run(l->store, op);
             check_ran(l, op);

@@ -173,7 +173,7 @@ static void hand_out(struct line *l, struct op *op, struct fake_queue_row *q)
     m->failures = m->tries = 0;
     m->failing_for = 0;
     m->age = fake_now(&s->bus) - q->created_at;
-    m->expires_in = CSN_USEC_NEVER;
+    m->expires_in = q->expires_at ? q->expires_at - fake_now(&s->bus) : CSN_USEC_NEVER;
     if (q->acked_at)
         return;
     copy_text(q->token, sizeof q->token, op->receive.token);
