@@ -281,6 +281,8 @@ void stmt_bind_null(struct stmt *s, int at) {
 
 csn_status stmt_next(struct stmt *s, bool *ret_row, csn_error *err) {
     *ret_row = false;
+    if (s->bind_failed == SQLITE_NOMEM)
+        return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "bind: out of memory");
     if (s->bind_failed)
         return error_set(err, CSN_INVALID, ERR_STORE_SQL, "bind: %s",
                          sqlite3_errstr(s->bind_failed));

@@ -12,6 +12,7 @@
 #include "base/digest.h"
 #include <inttypes.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -497,13 +498,30 @@ static csn_status run_steps(struct run *r, csn_error *err) {
     return st;
 }
 
+/* jansson reports some allocations that failed as a mistake of the text. A payload must not be called
+ * poison for that, so its allocator remembers. */
+static _Thread_local bool starved;
+
+static void *json_memory(size_t size) {
+    void *p = malloc(size);
+    starved |= !p;
+    return p;
+}
+
+static void watch_json_memory(void) {
+    json_set_alloc_funcs(json_memory, free);
+}
+
 static csn_status parse_payload(struct run *r, csn_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t e;
+    pthread_once(&once, watch_json_memory);
+    starved = false;
     r->payload = json_loadb(r->m->payload.size ? r->m->payload.data : "", r->m->payload.size,
                             JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (r->payload)
         return CSN_OK;
-    if (json_error_code(&e) == json_error_out_of_memory)
+    if (starved || json_error_code(&e) == json_error_out_of_memory)
         return no_memory(err);
     end(r, CSN_POISON, ERR_PAYLOAD_JSON);
     snprintf(r->out->text, sizeof r->out->text,

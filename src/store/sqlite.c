@@ -433,8 +433,9 @@ static void roll_back(struct sqlite_conn *c)
 {
     reset_all(c);
     if (!sqlite3_get_autocommit(c->db))
-        c->broken |= sqlite3_step(c->rollback) != SQLITE_DONE;
+        sqlite3_step(c->rollback); /* may report a page that it could not read again: SQLite drops its cache then */
     sqlite3_reset(c->rollback);
+    c->broken |= !sqlite3_get_autocommit(c->db);
 }
 
 static csn_status commit(struct sqlite_conn *c, csn_error *err)
@@ -527,6 +528,8 @@ static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error 
     if (s == CSN_OK)
         return after(group, err);
     roll_back(c);
+    if (c->broken && s != CSN_UNKNOWN)
+        s = CSN_FATAL; /* nothing was committed, but the lock may be held until this connection is closed */
     c->broken |= s == CSN_FATAL;
     return s;
 }

@@ -325,7 +325,11 @@ static csn_status handler_emit(void *conn, const struct result_event *e, csn_err
     sqlite_bind_optional(s, 9, e->traceparent);
     sqlite_bind_optional(s, 10, e->correlation_id);
     sqlite_bind_optional(s, 11, e->causation_id);
-    return sqlite_run(c, s, err);
+    st = sqlite_run(c, s, err);
+    /* The payload is JSON by construction; SQLite's json_valid() says no when it has no memory. */
+    if (st == CSN_REJECTED && strstr(sqlite3_errmsg(c->db), "csn_payload_json"))
+        st = error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "emit: out of memory");
+    return st;
 }
 
 /* ---- parked rows of a key ---- */
