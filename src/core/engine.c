@@ -240,7 +240,8 @@ static void declared(struct engine *e, uint32_t i, csn_usec now)
     }
     /* A store that is locked or away passes; what it refuses for good needs somebody. */
     if (d->faults++ == 0)
-        note_add(&e->notes, d->op.result.status == CSN_AGAIN ? NOTE_WARN : NOTE_ERROR, "broker.undeclared", "broker=%s error=\"%s\"", e->dest[i].name, d->op.result.text);
+        note_add(&e->notes, d->op.result.status == CSN_AGAIN ? NOTE_WARN : NOTE_ERROR, "broker.undeclared",
+                 "broker=%s error=\"%s\"", e->dest[i].name, d->op.result.text);
     d->next_at = now + DECLARE_REST;
 }
 
