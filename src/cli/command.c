@@ -13,6 +13,7 @@
 #include "cli/explain.h"
 #include "cli/help.h"
 #include "cli/init.h"
+#include "cli/lab.h"
 #include "cli/lanes.h"
 #include "cli/load.h"
 #include "cli/reconcile.h"
@@ -96,6 +97,13 @@ static const struct flag reconcile_flags[] = {
     NO_FLAG,
 };
 
+static const struct flag lab_run_flags[] = {
+    {"keep", FLAG_TEXT, "DIR", 0, 0, {"keep databases and logs below this folder", "把数据库和日志保留在该目录下"}},
+    {"orders", FLAG_TEXT, "URL", 0, 0, {"a marked database instead of a fresh one; it is emptied", "使用已标记的数据库代替新建的；会被清空"}},
+    {"stock", FLAG_TEXT, "URL", 0, 0, {"the same for the stock; both or neither", "库存库，同上；两者都给或都不给"}},
+    NO_FLAG,
+};
+
 static const struct command commands[] = {
     {"init", "", 0, 0, 0, init_flags,
      {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},
@@ -171,6 +179,20 @@ static const struct command commands[] = {
     {"schema apply", "[STORE...]", 0, STORES_MAX, COMMAND_DRY_RUN, schema_flags,
      {"bring the stores to this version; rows are not touched", "把存储升级到本版本，不改动任何数据行"}, {NULL, NULL},
      "consign schema apply\nconsign schema apply stock --dry-run", "schema check", schema_apply_command},
+    {"lab list", "", 0, 0, 0, NULL,
+     {"the experiments of the laboratory, each with the mutant that it catches", "列出实验，以及各自能发现的变异"}, {NULL, NULL},
+     "consign lab list", "lab run ID", lab_list_command},
+    {"lab run", "ID...|all", 1, COMMAND_ARGS_MAX, 0, lab_run_flags,
+     {"inject a fault, recover, and check what must hold; exit 1 when it does not", "注入故障、恢复，并检查必须成立的断言；不成立则退出码为 1"},
+     {"Works on databases of its own in a temporary folder. A database without the laboratory's marker is refused.",
+      "在临时目录中使用自己的数据库。没有实验室标记的数据库会被拒绝。"},
+     "consign lab run A3\nconsign lab run all\nconsign lab run A7 --keep lab-a7", NULL, lab_run_command},
+    {"lab prepare", "URL", 1, 1, COMMAND_YES, NULL,
+     {"mark a database as a test database that experiments may empty", "把数据库标记为实验可以清空的测试库"},
+     {"One that has events already is marked only with --yes.", "其中已有事件时，须加 --yes 才会标记。"},
+     "consign lab prepare sqlite:lab-orders.db", NULL, lab_prepare_command},
+    {"lab act", "NAME...", 1, COMMAND_ARGS_MAX, COMMAND_HIDDEN, NULL,
+     {"what a process of an experiment does", "实验中的进程所做的事"}, {NULL, NULL}, NULL, NULL, lab_act_command},
     {"explain", "[CODE]", 0, 1, 0, NULL,
      {"the long text of an error (CSN-2003) or of a constraint (csn_event_id)", "解释错误代码（CSN-2003）或约束（csn_event_id）"},
      {NULL, NULL}, "consign explain CSN-2003\nconsign explain 1006\nconsign explain csn_payload_json", NULL,

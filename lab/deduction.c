@@ -1,0 +1,233 @@
+/* deduction.c: the worked examples B1, B2 and B5: their ids, their order of events, their timings
+ * scaled to what a database on a disk can show. */
+#include "lab/experiments.h"
+#include "lab/wire.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+static void counter_sql(const char *name, char *ret, size_t size) {
+    (void)snprintf(ret, size,
+                   "SELECT coalesce(sum(CAST(json_extract(counters, '$.%s') AS INTEGER)), 0) FROM "
+                   "consign_members",
+                   name);
+}
+
+static int64_t at(struct stage *s, enum where w, const char *sql, int64_t from) {
+    int64_t n = ask_int(s, w, sql);
+    return n > 0 ? (n - from) / 1000 : -1;
+}
+
+/* ---- B1 ---- */
+
+static void layer(struct sheet *t, uint32_t row, const char *name, const char *says, int64_t ms) {
+    char text[24] = "–";
+    if (!t)
+        return;
+    if (ms >= 0)
+        (void)snprintf(text, sizeof text, "+%" PRId64 " ms", ms);
+    (void)sheet_cell(t, row, 0, name);
+    (void)sheet_cell(t, row, 1, says);
+    (void)sheet_cell(t, row, 2, text);
+}
+
+static void five_layers(struct stage *s, enum when when, int64_t from) {
+    char order[64], row[CELL_SIZE], queue[64], inbox[64], effect[64];
+    if (!stage_going(s))
+        return;
+    ask_text(s, ORDERS, "SELECT order_id || ' ' || state FROM orders", order, sizeof order);
+    ask_text(s, ORDERS,
+             "SELECT event_id || ' ' || status || ', ' || attempts || ' attempt(s)' FROM "
+             "outbox_events",
+             row, sizeof row);
+    ask_text(s, ORDERS,
+             "SELECT count(*) || ' × ' || coalesce(min(event_id), '–') FROM consign_queue WHERE "
+             "subscription = 'stock'",
+             queue, sizeof queue);
+    ask_text(s, STOCK,
+             "SELECT event_id || ' ' || state || ', ' || duplicates || ' duplicate(s)' FROM "
+             "consumer_inbox WHERE consumer_name = 'stock'",
+             inbox, sizeof inbox);
+    ask_text(s, STOCK, "SELECT order_id || ' × ' || qty FROM reservation", effect, sizeof effect);
+    struct sheet *t = report_sheet(s->report, when, "layers", TEXT("five layers", "五层证据"));
+    if (t) {
+        t->columns = 3;
+        (void)copy_text(t->heading[0], CELL_SIZE, TEXT("layer", "层"));
+        (void)copy_text(t->heading[1], CELL_SIZE, TEXT("says", "证据"));
+        (void)copy_text(t->heading[2], CELL_SIZE, TEXT("since commit", "距提交"));
+    }
+    layer(t, 0, TEXT("business", "业务库"), order, 0);
+    layer(t, 1, TEXT("sender", "发送日志"), row,
+          at(s, ORDERS, "SELECT at FROM consign_attempts WHERE kind = 'unanswered' ORDER BY seq",
+             from));
+    layer(t, 2, TEXT("broker", "代理"), queue,
+          at(s, ORDERS,
+             "SELECT min(published_at) FROM consign_queue WHERE subscription = 'stock'", from));
+    layer(t, 3, TEXT("consumer", "消费者"), inbox,
+          at(s, STOCK, "SELECT processed_at FROM consumer_inbox WHERE consumer_name = 'stock'",
+             from));
+    layer(t, 4, TEXT("receiver's business", "接收方业务"), effect, -1);
+}
+
+static void b1_settings(struct stage *s) {
+    stage_set(s, "relay.lease=10s");
+    stage_set(s, "relay.lock_wait=2s");
+    stage_set(s, "brokers.local.confirm_timeout=300ms");
+    stage_set(s, "relay.retry.base=1s");
+    stage_set(s, "relay.retry.jitter=10%");
+}
+
+void b1_five_layers(struct stage *s) {
+    static const char unanswered[] =
+        "SELECT count(*) FROM consign_attempts WHERE kind = 'unanswered' AND code = 3005";
+    char rule[PATH_SIZE + 64], unknown[200], late[200];
+    counter_sql("unknown", unknown, sizeof unknown);
+    counter_sql("late_results", late, sizeof late);
+    s->pace = PACE_CALM;
+    b1_settings(s);
+    (void)snprintf(rule, sizeof rule, "broker.publish=pause:%s@1", gate_make(s, "publish"));
+    daemon_start(s, "A", rule);
+    daemon_ready(s, "A");
+    stage_order(s, "O-9001", "E-9001-1", "A", 5);
+    int64_t from = stage_going(s) ? db_now(s->db[ORDERS]) : 0;
+    gate_arrived(s, "publish");
+    await_least(s, ORDERS, 1, unanswered, TEXT("the publish times out", "发送超时"));
+    stage_step(s, "%s", TEXT("the sender's time-out: outcome unknown", "发送方超时：结果未知"));
+    five_layers(s, BEFORE, from);
+    expect_text(s, ORDERS, "unknown", "SELECT status FROM outbox_events",
+                TEXT("the sender says unknown, neither sent nor failed",
+                     "发送方记为未知，既非已发送也非失败"));
+    gate_open(s, "publish");
+    await_least(s, ORDERS, 1, "SELECT count(*) FROM consign_queue WHERE subscription = 'stock'",
+                TEXT("the broker stores the message after the time-out", "代理在超时之后落盘"));
+    await_least(s, STOCK, 1, "SELECT count(*) FROM consumer_inbox WHERE consumer_name = 'stock'",
+                TEXT("the consumer handles it", "消费者处理"));
+    five_layers(s, BETWEEN, from);
+    await_least(s, ORDERS, 1, "SELECT count(*) FROM outbox_events WHERE status = 'sent'",
+                TEXT("sent again and confirmed", "重发并确认"));
+    stage_quiet(s);
+    five_layers(s, AFTER, from);
+    stage_state(s, AFTER);
+    expect_int(s, ORDERS, 1, "SELECT count(*) FROM outbox_events",
+               TEXT("one event row: no E-9001-2 was made", "只有一个事件：没有产生 E-9001-2"));
+    expect_int(s, ORDERS, 2,
+               "SELECT count(*) FROM consign_queue WHERE event_id = 'E-9001-1' AND subscription = "
+               "'stock'",
+               TEXT("sent twice under the same id", "以同一标识发送两次"));
+    expect_int(s, ORDERS, 0,
+               "SELECT count(*) FROM consign_queue WHERE event_type = 'OrderCreated' AND event_id "
+               "<> 'E-9001-1'",
+               TEXT("and under no other", "没有其他标识"));
+    expect_int(s, STOCK, 1, "SELECT count(*) FROM reservation WHERE order_id = 'O-9001' AND qty = 5",
+               TEXT("one reservation", "一笔预占"));
+    expect_int(s, STOCK, 1,
+               "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-9001-1'",
+               TEXT("the second copy was found done", "第二份查得已处理"));
+    expect_books(s);
+    daemon_stop(s, "A");
+    expect_int(s, ORDERS, 1, unknown, TEXT("counter unknown: 1", "计数 unknown：1"));
+    expect_int(s, ORDERS, 1, late,
+               TEXT("the late answer was counted, not used", "迟到的应答被计数，未被采用"));
+}
+
+/* ---- B2 ---- */
+
+static void at_most_once(struct stage *s) {
+    struct wire w;
+    csn_error err = {.status = CSN_OK};
+    uint32_t n = 0;
+    char got[24];
+    if (!stage_going(s))
+        return;
+    csn_status st = wire_open(&w, s->url[ORDERS], "sender", &err);
+    if (st == CSN_OK)
+        st = wire_publish(&w, "E-42", &err);
+    wire_close(&w);
+    if (st != CSN_OK)
+        stage_broke(s, &err);
+    int code = stage_command(s, (const char *const[]){"lab", "act", "ack-first", s->url[ORDERS]}, 4,
+                             NULL, 0);
+    stage_step(s, "%s", TEXT("plan A: acknowledged first, then killed before the effect",
+                             "方案甲：先确认，写库之前被杀死"));
+    (void)snprintf(got, sizeof got, "%d", code);
+    expect(s, code == 137, TEXT("plan A: the process died after its ack", "方案甲：进程在确认之后死亡"),
+           "137", got);
+    if (!stage_going(s))
+        return;
+    st = wire_open(&w, s->url[ORDERS], "second", &err);
+    if (st == CSN_OK)
+        st = wire_receive(&w, &n, &err);
+    wire_close(&w);
+    if (st != CSN_OK)
+        stage_broke(s, &err);
+    (void)snprintf(got, sizeof got, "%u", n);
+    expect(s, n == 0, TEXT("plan A: the next consumer is given nothing", "方案甲：重启后收不到任何消息"),
+           "0", got);
+    expect_int(s, STOCK, 0, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
+               TEXT("plan A: E-42 is lost for ever (at most once)", "方案甲：E-42 永久遗漏（至多一次）"));
+}
+
+void b2_ack_order(struct stage *s) {
+    at_most_once(s);
+    stage_state(s, BEFORE);
+    daemon_start(s, "A", "inbox.committed=crash@1");
+    stage_order(s, "O-42", "E-42", "A", 5);
+    daemon_dies(s, "A");
+    stage_step(s, "%s", TEXT("plan B: effect first, killed before the ack",
+                             "方案乙：先写业务，确认之前被杀死"));
+    expect_int(s, STOCK, 1, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
+               TEXT("plan B: the effect is committed", "方案乙：业务流水已提交"));
+    daemon_start(s, "B", NULL);
+    stage_quiet(s);
+    stage_state(s, AFTER);
+    expect_least(s, ORDERS, 2,
+                 "SELECT deliveries FROM consign_queue WHERE event_id = 'E-42' AND subscription = "
+                 "'stock'",
+                 TEXT("plan B: E-42 is read again", "方案乙：E-42 被再次读取"));
+    expect_least(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-42'",
+                 TEXT("plan B: the unique row answers \"done already\"",
+                      "方案乙：唯一约束返回“已处理”"));
+    expect_int(s, STOCK, 1, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
+               TEXT("plan B: one effect (at least once, effect once)",
+                    "方案乙：业务效果仍为一次（至少一次投递）"));
+    expect_int(s, STOCK, 99995, "SELECT available FROM stock WHERE sku = 'A'",
+               TEXT("plan B: stock 100000 − 5", "方案乙：库存 100000 − 5"));
+    expect_books(s);
+}
+
+/* ---- B5 ---- */
+
+void b5_before_connection(struct stage *s) {
+    char unknown[200], back[200];
+    counter_sql("unknown", unknown, sizeof unknown);
+    counter_sql("given_back", back, sizeof back);
+    s->pace = PACE_CALM;
+    stage_order(s, "O-88", "E-INV-88", "A", 5);
+    stage_state(s, BEFORE);
+    daemon_start(s, "A", "broker.publish=error@1");
+    await_least(s, ORDERS, 1,
+                "SELECT count(*) FROM outbox_events WHERE event_id = 'E-INV-88' AND status = "
+                "'sent'",
+                TEXT("E-INV-88 is sent", "E-INV-88 已发送"));
+    stage_quiet(s);
+    stage_state(s, AFTER);
+    expect_int(s, ORDERS, 2, "SELECT attempts FROM outbox_events WHERE event_id = 'E-INV-88'",
+               TEXT("the second attempt succeeded", "第 2 次尝试成功"));
+    expect_int(s, ORDERS, 1,
+               "SELECT count(*) FROM consign_queue WHERE event_id = 'E-INV-88' AND subscription = "
+               "'stock'",
+               TEXT("one copy at the broker, under the same id", "代理中只有一份，标识相同"));
+    expect_int(s, ORDERS, 0, "SELECT failures FROM outbox_events WHERE event_id = 'E-INV-88'",
+               TEXT("the destination's fault is not counted against the event",
+                    "目的地的故障不计入该事件的失败次数"));
+    expect_int(s, ORDERS, 1,
+               "SELECT count(*) FROM consign_attempts WHERE event_id = 'E-INV-88' AND kind = "
+               "'released'",
+               TEXT("the first attempt is on record", "首次尝试留有证据"));
+    expect_int(s, STOCK, 0, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-INV-88'",
+               TEXT("delivered once", "只投递一次"));
+    expect_books(s);
+    daemon_stop(s, "A");
+    expect_int(s, ORDERS, 1, back, TEXT("counter given_back: 1", "计数 given_back：1"));
+    expect_int(s, ORDERS, 0, unknown,
+               TEXT("counter unknown: 0, for nothing was asked", "计数 unknown：0，因为请求并未发出"));
+}

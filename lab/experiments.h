@@ -1,0 +1,22 @@
+/* experiments.h: one function for each row of the table in lab.c. */
+#ifndef CSN_LAB_EXPERIMENTS_H
+#define CSN_LAB_EXPERIMENTS_H
+
+#include "lab/stage.h"
+
+void a1_atomic(struct stage *s);
+void a2_restart(struct stage *s);
+void a3_kill_before_mark(struct stage *s);
+void a4_throw_before_commit(struct stage *s);
+void a5_no_ack(struct stage *s);
+void a6_two_connections(struct stage *s);
+void a7_pause_past_lease(struct stage *s);
+void a9_kill_after_claim(struct stage *s);
+void a10_lost_commit(struct stage *s);
+void a11_broker_loses(struct stage *s);
+void b1_five_layers(struct stage *s);
+void b2_ack_order(struct stage *s);
+void b5_before_connection(struct stage *s);
+void b7_two_consumers(struct stage *s);
+
+#endif
