@@ -1,7 +1,7 @@
 /* alloc.c: what the SQLite driver does when memory runs out. Every verb is run with its n-th allocation failing, once or from
- * then on, for n = 1, 2, … until a run needs no more than n - 1; after the first 64 in steps of n / 24, unless CONSIGN_TEST_ALLOC is
- * "all". Allocations of our own code (wrapped at link), of SQLite and
- * of jansson (by their hooks) count alike. Before each run the connection forgets its statements, so that each is prepared.
+ * then on, for n = 1, 2, … until a run needs no more than n - 1; after the first 64 in steps of n / 24, unless
+ * CONSIGN_TEST_ALLOC is "all". Allocations of our own code (wrapped at link), of SQLite and of jansson (by their hooks) count
+ * alike. Before each run the connection forgets its statements, so that each is prepared.
  *
  *   run with the n-th allocation failing ─▶ not OK: not one byte of any table differs, and the same connection (after
  *                                        │          CSN_FATAL: a new one) can do it now
@@ -581,6 +581,7 @@ static bool run_with(struct bench *b, const struct verb *v, uint32_t n, bool for
         expect_refused(b, v, n, op);
         if (op->result.status == CSN_FATAL) {
             b->fatal++;
+            assert_int_equal(op->result.code, 9002); /* and never the handler's */
             sqlite_driver.close(b->conn);
             connect(b, v);
         }
