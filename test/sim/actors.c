@@ -71,7 +71,7 @@ void produce(struct sim *s, uint32_t producer)
 enum { FATE_SHARE = 10000 };
 
 /* What the business will say to this event at this consumer; drawn from the seed and the names, so that it is the same each time. */
-static enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer)
+enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer)
 {
     static const enum fault_kind fates[] = {FAULT_VERDICT_REFUSED, FAULT_VERDICT_RETRY, FAULT_VERDICT_BUDGET,
                                             FAULT_VERDICT_POISON, FAULT_VERDICT_CONFLICT, FAULT_VERDICT_EARLY,

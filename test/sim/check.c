@@ -125,7 +125,7 @@ static void asked_settle_item(struct line *l, const struct op *op, uint32_t i)
     const struct settle_item *item = &op->settle.item[i];
     const struct message *m = &op->batch->msg[item->msg];
     const struct truth *t = truth_of(s, m->id);
-    bool told_no = t->refused & life_bit(l);
+    bool told_no = t->refused & life_bit(l), must = told_no && !(t->late & life_bit(l));
     if (item->to == SETTLE_SENT)
         check(s, CHECK_CONFIRMED, t->confirmed & life_bit(l), "%.*s is marked sent and was not confirmed", ID(m->id));
     if (item->to == SETTLE_CANCELLED)
@@ -133,14 +133,14 @@ static void asked_settle_item(struct line *l, const struct op *op, uint32_t i)
               "%.*s is cancelled and has not expired", ID(m->id));
     if (item->failure)
         check(s, CHECK_BUDGET, told_no, "%.*s is charged with a fault that is not its own", ID(m->id));
-    if (told_no && (item->to == SETTLE_PENDING || item->to == SETTLE_FAILED))
+    if (must && (item->to == SETTLE_PENDING || item->to == SETTLE_FAILED))
         check(s, CHECK_BUDGET, item->failure, "%.*s is not charged with its fault", ID(m->id));
     if (item->attempt && (item->to == SETTLE_PENDING || item->to == SETTLE_UNKNOWN))
         check_pause(s, &s->plan.relay, item->retry_in, m->tries, m->id);
     if (item->to == SETTLE_FAILED)
         check(s, CHECK_BUDGET, (t->rejected & life_bit(l)) || m->failures + 1 >= s->plan.relay.failures ||
               m->failing_for >= s->plan.relay.age, "%.*s has failed and its budget is not spent", ID(m->id));
-    if (told_no && !(t->rejected & life_bit(l)) && m->failures + 1 >= s->plan.relay.failures)
+    if (must && !(t->rejected & life_bit(l)) && m->failures + 1 >= s->plan.relay.failures)
         check(s, CHECK_BUDGET, item->to == SETTLE_FAILED, "%.*s has spent its budget and goes on", ID(m->id));
 }
 
@@ -232,6 +232,8 @@ static void told_publish(struct line *l, const struct op *op)
             continue;
         t->refused |= life_bit(l);
         t->faults++;
+        if (l->sim->now + l->life->skew >= op->deadline)
+            t->late |= life_bit(l);
         if (p->out == PUB_REJECTED)
             t->rejected |= life_bit(l);
     }
@@ -342,6 +344,7 @@ static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r, c
     t->confirmed &= ~life_bit(l);
     t->refused &= ~life_bit(l);
     t->rejected &= ~life_bit(l);
+    t->late &= ~life_bit(l);
     t->lease_life = l->life->number;
     t->lease_from = t->claimed_from = op->deadline - s->plan.lock_wait - l->life->skew;
 }
@@ -431,15 +434,17 @@ static void saw_dead(void *arg, struct fake_store *store, const struct fake_dead
     uint32_t c = consumer_number(store->consumer[d->consumer]);
     const struct retry_policy *p = &s->plan.inbox;
     bool old = s->stepped || s->now - t->written_at >= p->age;
-    bool named = strcmp(d->class_, "budget") != 0 && strcmp(d->class_, "early") != 0;
+    enum fault_kind fate = fate_of(s, d->id, c);
+    bool named = fate == (strcmp(d->class_, "conflict") == 0 ? FAULT_VERDICT_CONFLICT : FAULT_VERDICT_POISON);
+    bool spent = strcmp(d->class_, "budget") == 0 || strcmp(d->class_, "early") == 0;
     s->changes++;
     t->dead[c]++;
     sim_mix(s, bytes_hash(d->id, c + 50));
     sim_trace(s, "%s: dead letter %.*s, %s", consumer_names[c], ID(d->id), d->class_);
     check(s, CHECK_LETTER, d->payload.size > 0 && d->error.size > 0 && d->code > 0, "dead letter %.*s lacks payload or error",
           ID(d->id));
-    check(s, CHECK_SET_ASIDE, named || d->failures >= p->failures || old, "%.*s is set aside after %u failures", ID(d->id),
-          d->failures);
+    check(s, CHECK_SET_ASIDE, spent ? d->failures >= p->failures || old : named, "%.*s is set aside as %s after %u failures",
+          ID(d->id), d->class_, d->failures);
 }
 
 static enum publish_out refuse(void *arg, struct fake_store *store, const struct message *m)

@@ -106,6 +106,7 @@ struct truth { /* what really happened to an event, whoever believes what */
     uint64_t confirmed;        /* lives that were told so under their last claim */
     uint64_t refused;          /* lives that were told no under their last claim */
     uint64_t rejected;         /* lives that were told never */
+    uint64_t late;             /* lives that were told after the deadline: they may use it or not */
     csn_usec lease_from;       /* when the op was asked that the claim's lease counts from, simulator's clock */
     csn_usec claimed_from, written_at, sent_at;
     uint32_t lease_life;
@@ -209,6 +210,7 @@ void trouble(struct sim *s);
 void produce(struct sim *s, uint32_t producer);
 void operate(struct sim *s);
 void reconcile(struct sim *s);
+enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer);
 csn_verdict decide(const struct message *m, void *arg);
 bool emits(const struct message *m, void *arg);
 extern const char *const consumer_names[CONSUMERS], *const consumer_matches[CONSUMERS];
