@@ -25,6 +25,7 @@ csn_status inbox_init(struct inbox *b, csn_error *err)
     b->park = calloc(n, sizeof *b->park);
     b->again = calloc(n, sizeof *b->again);
     b->done = calloc(n, sizeof *b->done);
+    b->most = b->rows;
     b->apply_op.kind = OP_APPLY;
     b->park_op.kind = OP_PARK;
     b->ack_op.kind = OP_ACK;
@@ -201,7 +202,8 @@ static bool expired(const struct delivery *d, uint32_t msg, csn_usec now)
 static void submit_apply(struct inbox *b, csn_usec now)
 {
     struct op *op = &b->apply_op;
-    for (uint32_t i = 0; i < b->again_n; i++)
+    uint32_t n = b->again_n < b->most ? b->again_n : b->most;
+    for (uint32_t i = 0; i < n; i++)
         b->item[i] = (struct apply_item){.msg = b->again[i], .expired = expired(b->now_on, b->again[i], now)};
     op->batch = &b->now_on->batch;
     op->deadline = now + b->lock_wait;
@@ -210,7 +212,7 @@ static void submit_apply(struct inbox *b, csn_usec now)
     op->apply.source = b->now_on->source;
     copy_text(op->apply.token, sizeof op->apply.token, b->now_on->token);
     op->apply.item = b->item;
-    op->apply.n = b->again_n;
+    op->apply.n = n;
     op->apply.emitted = 0;
     b->state = INBOX_APPLYING;
     b->apply->submit(b->apply, op);
@@ -362,8 +364,8 @@ static void behind(struct inbox *b, uint32_t msg, uint32_t *n)
 /* Sorts the results of a round into done, park and again; returns how many are to be parked. */
 static uint32_t decide(struct inbox *b)
 {
-    uint32_t n = 0, picks = b->again_n;
-    b->again_n = 0;
+    uint32_t n = 0, picks = b->apply_op.apply.n, rest = b->again_n - picks;
+    b->again_n = 0; /* grows no faster than i: what was not picked stays where it is until the end */
     for (uint32_t i = 0; i < picks; i++) {
         const struct apply_item *a = &b->item[i];
         const struct message *m = &b->now_on->batch.msg[a->msg];
@@ -401,6 +403,8 @@ static uint32_t decide(struct inbox *b)
             break;
         }
     }
+    memmove(b->again + b->again_n, b->again + picks, rest * sizeof *b->again);
+    b->again_n += rest;
     return n;
 }
 
@@ -485,10 +489,30 @@ static void after_round(struct inbox *b, csn_usec now)
         acknowledge(b, now);
 }
 
+/* The handlers did not get through in their time. Alone, a message is to blame itself and becomes a retry (true). */
+static bool took_too_long(struct inbox *b, struct op *op)
+{
+    if (op->result.status != CSN_AGAIN || op->result.code != ERR_HANDLER_SQL)
+        return false;
+    b->most = op->apply.n > 1 ? op->apply.n / 2 : 1;
+    if (op->apply.n > 1)
+        return false;
+    struct apply_item *a = &op->apply.item[0];
+    a->out = APPLY_VERDICT;
+    a->verdict = CSN_RETRY;
+    a->code = op->result.code;
+    copy_text(a->text, sizeof a->text, op->result.text);
+    op->result.status = CSN_OK;
+    return true;
+}
+
 static void applied(struct inbox *b, csn_usec now)
 {
     struct op *op = &b->apply_op;
     op->state = OP_IDLE;
+    bool alone = took_too_long(b, op);
+    if (op->result.status == CSN_OK && !alone && op->apply.n == b->most)
+        b->most = b->most < b->rows / 2 ? b->most * 2 : b->rows;
     if (op->result.status != CSN_OK) {
         b->counters->apply_unknown += op->result.status == CSN_UNKNOWN;
         stumbled(b, op, now);
@@ -509,9 +533,11 @@ static void parked(struct inbox *b, csn_usec now)
     struct op *op = &b->park_op;
     op->state = OP_IDLE;
     if (op->result.status == CSN_UNKNOWN) {
-        /* What was parked is found waiting (or fenced) when it is applied again. */
+        /* What was parked is found waiting (or fenced) when it is applied again: before the rest, which may be of its key. */
+        memmove(b->again + op->park.n, b->again, b->again_n * sizeof *b->again);
         for (uint32_t i = 0; i < op->park.n; i++)
-            b->again[b->again_n++] = op->park.item[i].msg;
+            b->again[i] = op->park.item[i].msg;
+        b->again_n += op->park.n;
         store_fault(b, op, now);
         b->state = INBOX_APPLYING;
         return;

@@ -11,7 +11,9 @@
  * - One APPLY or PARK is open at a time, so that the events of a partition are applied one after the other.
  * - Nothing is acknowledged before the transaction that holds its effect, or its parked row, is committed.
  * - A store that cannot (full, locked, away) stops the machine: no ack, no effect; the same batch is tried again until its delivery
- *   lease is nearly over, then it is let go and delivered once more. An unknown commit is asked again: the inbox decides. */
+ *   lease is nearly over, then it is let go and delivered once more. An unknown commit is asked again: the inbox decides.
+ * - A batch whose handlers take longer than an APPLY may is applied in smaller parts; one message that takes too long alone is a
+ *   retry by policy. So slow handlers slow their subscription down and never stop it. */
 #ifndef CSN_CORE_INBOX_H
 #define CSN_CORE_INBOX_H
 
@@ -61,6 +63,7 @@ struct inbox {
     uint32_t *again;               /* messages for the next round */
     uint32_t *done;                /* messages to acknowledge */
     uint32_t again_n, done_n;
+    uint32_t most;                 /* messages an APPLY: halved when one ran out of time, doubled when one did not */
     csn_usec retry_at, recover_at;
     uint32_t faults;
     bool declared;                 /* the binding is in place */

@@ -273,6 +273,83 @@ static void parked_work_is_applied_without_an_ack(void **state)
     drop(t);
 }
 
+static void out_of_time(struct op *apply)
+{
+    port_finish(apply, CSN_AGAIN);
+    apply->result.code = ERR_HANDLER_SQL;
+}
+
+/* A batch that never fits into its time would be tried for ever; smaller ones get on. */
+static void a_batch_that_runs_out_of_time_is_halved_and_grows_back(void **state)
+{
+    (void)state;
+    struct bench *t = make();
+    struct op *apply = receive(t, "abcd");
+    out_of_time(apply);
+    step(t);
+    t->now += SEC;
+    step(t);
+    apply = port_take(&t->apply, OP_APPLY);
+    assert_int_equal(apply->apply.n, 2);
+    assert_int_equal(apply->apply.item[1].msg, 1);
+    verdict(apply, 0, CSN_DONE);
+    verdict(apply, 1, CSN_DONE);
+    port_finish(apply, CSN_OK);
+    step(t);
+    assert_false(port_has(&t->out, OP_ACK));
+    apply = port_take(&t->apply, OP_APPLY);
+    assert_int_equal(apply->apply.n, 2);
+    assert_int_equal(apply->apply.item[0].msg, 2);
+    verdict(apply, 0, CSN_DONE);
+    verdict(apply, 1, CSN_DONE);
+    port_finish(apply, CSN_OK);
+    step(t);
+    assert_int_equal(port_take(&t->out, OP_ACK)->ack.n, 4);
+    assert_true(t->inbox.most >= 4);
+    drop(t);
+}
+
+static void one_that_runs_out_of_time_alone_is_tried_again_by_policy(void **state)
+{
+    (void)state;
+    struct bench *t = make();
+    struct op *apply = receive(t, "a");
+    out_of_time(apply);
+    step(t);
+    struct op *park = port_take(&t->apply, OP_PARK);
+    assert_int_equal(park->park.n, 1);
+    assert_int_equal(park->park.item[0].to, PARK_RETRY);
+    assert_int_equal(park->park.item[0].failure, 1);
+    assert_int_equal(park->park.item[0].code, ERR_HANDLER_SQL);
+    drop(t);
+}
+
+/* Whether the head is parked is not known: it must be asked for before its followers are applied. */
+static void an_unknown_park_comes_before_the_rest_of_the_batch(void **state)
+{
+    (void)state;
+    struct bench *t = make();
+    struct op *apply = receive(t, "aab");
+    out_of_time(apply);
+    step(t);
+    t->now += SEC;
+    step(t);
+    apply = port_take(&t->apply, OP_APPLY);
+    assert_int_equal(apply->apply.n, 1);
+    verdict(apply, 0, CSN_RETRY);
+    port_finish(apply, CSN_OK);
+    step(t);
+    port_finish(port_take(&t->apply, OP_PARK), CSN_UNKNOWN);
+    step(t);
+    t->now += SEC;
+    step(t);
+    apply = port_take(&t->apply, OP_APPLY);
+    assert_int_equal(apply->apply.item[0].msg, 0);
+    if (apply->apply.n > 1)
+        assert_int_equal(apply->apply.item[1].msg, 1);
+    drop(t);
+}
+
 static void a_handler_that_swaps_the_transaction_stops_the_subscription(void **state)
 {
     (void)state;
@@ -380,6 +457,9 @@ int main(void)
         cmocka_unit_test(a_spent_budget_is_a_dead_letter_and_a_mismatch_a_conflict),
         cmocka_unit_test(only_the_contiguous_prefix_of_a_partition_is_acked),
         cmocka_unit_test(parked_work_is_applied_without_an_ack),
+        cmocka_unit_test(a_batch_that_runs_out_of_time_is_halved_and_grows_back),
+        cmocka_unit_test(one_that_runs_out_of_time_alone_is_tried_again_by_policy),
+        cmocka_unit_test(an_unknown_park_comes_before_the_rest_of_the_batch),
         cmocka_unit_test(a_handler_that_swaps_the_transaction_stops_the_subscription),
         cmocka_unit_test(expired_deliveries_are_marked_for_the_store),
         cmocka_unit_test(lanes_are_believed_until_the_own_deadline_only),
