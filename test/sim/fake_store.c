@@ -77,7 +77,7 @@ void fake_map_set(struct fake_map *m, uint64_t key, void *value)
     m->slot[at].value = value;
 }
 
-static void map_clear(struct fake_map *m)
+void fake_map_clear(struct fake_map *m)
 {
     if (m->n)
         memset(m->slot, 0, m->cap * sizeof *m->slot);
@@ -141,7 +141,7 @@ static void map_free(struct fake_map *m)
 void fake_store_reset(struct fake_store *s)
 {
     each_list(s, list_clear);
-    each_map(s, map_clear);
+    each_map(s, fake_map_clear);
     arena_reset(&s->arena);
     s->outbox.seq = s->work.seq = 0;
     s->consumers = s->lane_sets = 0;

@@ -229,6 +229,7 @@ csn_bytes fake_copy(struct fake_store *s, csn_bytes b);
 void fake_list_add(struct fake_list *l, void *p);
 void *fake_map_get(const struct fake_map *m, uint64_t key);
 void fake_map_set(struct fake_map *m, uint64_t key, void *value);
+void fake_map_clear(struct fake_map *m);
 uint64_t fake_id_hash(uint32_t consumer, csn_bytes id);
 struct fake_key *fake_key_of(struct fake_store *s, uint32_t space, csn_bytes type, csn_bytes id); /* 0 outbox, consumer + 1 work */
 void fake_row_add(struct fake_store *s, struct fake_table *t, struct fake_row *r);

@@ -195,9 +195,9 @@ static void begin(struct sim *s, uint64_t seed)
     memset(s->down_until, 0, sizeof s->down_until);
     memset(s->current, 0, sizeof s->current);
     memset(s->version, 0, sizeof s->version);
-    memset(s->truths.slot, 0, s->truths.cap * sizeof *s->truths.slot);
-    memset(s->tokens.slot, 0, s->tokens.cap * sizeof *s->tokens.slot);
-    s->truths.n = s->tokens.n = s->truth.n = s->dirty.n = 0;
+    fake_map_clear(&s->truths);
+    fake_map_clear(&s->tokens);
+    s->truth.n = s->dirty.n = 0;
     for (uint32_t i = 0; i < STREAM_OPS_MAX; i++)
         s->stream[i].op = NULL;
     arena_reset(&s->arena);
