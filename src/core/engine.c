@@ -265,11 +265,11 @@ static void add_item(struct watcher *w, uint32_t *n, enum watch_kind kind, struc
     w->item[(*n)++] = (struct watch_item){.kind = (uint8_t)kind, .consumer = b ? b->consumer : NULL, .lanes = lanes};
 }
 
-static uint32_t collect(struct engine *e, uint32_t store)
+static uint32_t collect(struct engine *e, uint32_t store, csn_usec now)
 {
     struct watcher *w = &e->watcher[store];
     uint32_t n = 0;
-    if (relay_wants_watch(&e->relay[store])) {
+    if (relay_wants_watch(&e->relay[store], now)) {
         add_item(w, &n, WATCH_OUTBOX, NULL, e->outbox[store].held);
         add_item(w, &n, WATCH_RECOVER, NULL, e->outbox[store].held);
     }
@@ -279,7 +279,7 @@ static uint32_t collect(struct engine *e, uint32_t store)
         if (e->watch_of_broker[e->inbox_broker[i]] == (int32_t)store && inbox_wants_watch(b, SOURCE_BROKER))
             add_item(w, &n, WATCH_QUEUE, b, parts);
         if (e->inbox_store[i] == store && inbox_wants_watch(b, SOURCE_WORK))
-            add_item(w, &n, WATCH_WORK, b, parts);
+            add_item(w, &n, WATCH_WORK, b, inbox_slots(b));
     }
     return n;
 }
@@ -312,7 +312,7 @@ static void step_watcher(struct engine *e, uint32_t store, csn_usec now)
     }
     if (!w->port || w->op.state != OP_IDLE || now < w->next_at || e->stopping)
         return;
-    uint32_t n = collect(e, store);
+    uint32_t n = collect(e, store, now);
     w->nothing = n == 0;
     if (w->nothing)
         return;

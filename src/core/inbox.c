@@ -53,6 +53,17 @@ static uint64_t my_parts(const struct inbox *b)
     return b->lanes->held & b->part_mask;
 }
 
+/* A row was parked under the partition it came from. When there are fewer partitions now, its slot is folded onto those there are:
+ * the store keeps the key in order whoever works on it. */
+uint64_t inbox_slots(const struct inbox *b)
+{
+    uint64_t parts = my_parts(b), slots = 0;
+    uint32_t n = (uint32_t)__builtin_popcountll(b->lanes->all);
+    for (uint32_t s = 0; s < LANE_MAX; s++)
+        slots |= (parts >> (s % n) & 1) << s;
+    return slots;
+}
+
 static void store_fault(struct inbox *b, const struct op *op, csn_usec now)
 {
     b->counters->store_faults++;
@@ -117,7 +128,7 @@ static void submit_work(struct inbox *b, csn_usec now)
     copy_text(op->claim.consumer, sizeof op->claim.consumer, b->consumer);
     copy_text(op->claim.boot, sizeof op->claim.boot, b->boot);
     copy_text(op->claim.token, sizeof op->claim.token, d->token);
-    op->claim.lanes = my_parts(b);
+    op->claim.lanes = inbox_slots(b);
     op->claim.epoch = b->lanes->epoch;
     op->claim.limit = b->rows;
     op->claim.park_limit = 0;
@@ -138,7 +149,7 @@ static void submit_recover_and_work(struct inbox *b, csn_usec now)
     copy_text(op->recover.consumer, sizeof op->recover.consumer, b->consumer);
     op->recover.lane_name[0] = '\0';
     copy_text(op->recover.boot, sizeof op->recover.boot, b->boot);
-    op->recover.lanes = my_parts(b);
+    op->recover.lanes = inbox_slots(b);
     op->recover.fresh = 0;
     op->recover.epoch = b->lanes->epoch;
     op->recover.longest_lease = b->lease * 4;
@@ -628,6 +639,11 @@ void inbox_step(struct inbox *b, csn_usec now)
         acked(b, now);
     drop_waiting(b, now);
     go_on(b, now);
+    if (now >= b->look_at) {
+        /* What a step of the clock hid from the watch, a look of our own finds. */
+        b->slot[SOURCE_BROKER].due = b->slot[SOURCE_WORK].due = true;
+        b->look_at = now + b->lease / 4;
+    }
     if (may_take(b, &b->slot[SOURCE_BROKER], now)) {
         submit_receive(b, now);
         b->out->flush(b->out);
@@ -641,6 +657,8 @@ csn_usec inbox_deadline(const struct inbox *b, csn_usec now)
     csn_usec until = CSN_USEC_NEVER;
     if (b->retry_at > now)
         until = b->retry_at;
+    if (my_parts(b) && !b->stopping && b->look_at < until)
+        until = b->look_at;
     for (int k = 0; k < 2; k++) {
         const struct delivery *d = &b->slot[k];
         if (d->state == DELIVERY_EMPTY && d->due && d->rest_until > now && d->rest_until < until && my_parts(b))

@@ -64,7 +64,7 @@ struct inbox {
     uint32_t *done;                /* messages to acknowledge */
     uint32_t again_n, done_n;
     uint32_t most;                 /* messages an APPLY: halved when one ran out of time, doubled when one did not */
-    csn_usec retry_at, recover_at;
+    csn_usec retry_at, look_at;
     uint32_t faults;
     bool declared;                 /* the binding is in place */
     bool stopping;
@@ -76,6 +76,7 @@ void inbox_free(struct inbox *b);
 void inbox_step(struct inbox *b, csn_usec now);
 csn_usec inbox_deadline(const struct inbox *b, csn_usec now);
 void inbox_found(struct inbox *b, enum source source);       /* WATCH, or a relay that has just published, says: look */
+uint64_t inbox_slots(const struct inbox *b);                  /* of the work table: those of my partitions */
 bool inbox_wants_watch(const struct inbox *b, enum source source);
 void inbox_stop(struct inbox *b);
 bool inbox_idle(const struct inbox *b);

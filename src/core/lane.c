@@ -70,15 +70,17 @@ static void answered(struct lanes *l, csn_usec now)
     l->member = op->lease.member;
     l->members = op->lease.members;
     lost(l, l->held & ~op->lease.held, "the lease was not renewed");
-    /* A lane that was lost to the clock and taken again has a new epoch: what was in flight under the old one is stale. */
+    /* A lane that was lost to the clock and taken again has a new epoch: what was in flight under the old one is stale. One that
+     * I did not believe in and that was only renewed was taken by a LEASE whose answer was lost: as new to me as any other. */
+    uint64_t before = l->held;
     l->held = op->lease.held & l->all;
     memcpy(l->epoch, op->lease.epoch, sizeof l->epoch);
     l->held_until = l->asked_at + l->lease - l->lease / 16;
-    took(l, op->lease.fresh & l->held);
+    took(l, (op->lease.fresh | ~before) & l->held);
     csn_usec again = l->lease / 3;
     if (l->held != l->all && again > RETRY_LATEST)
         again = RETRY_LATEST;
-    l->next_at = l->asked_at + again;
+    l->next_at = l->stopping ? now : l->asked_at + again;
 }
 
 static void ask(struct lanes *l, csn_usec now)

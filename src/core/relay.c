@@ -634,10 +634,16 @@ static void recovered(struct relay *r, csn_usec now)
     r->counters->recovered += op->recover.expired;
     r->counters->resent += op->recover.resent;
     r->counters->route_released += op->recover.released;
-    r->due |= op->recover.expired || op->recover.resent || op->recover.released || r->recovering;
-    if (r->due)
+    bool moved = op->recover.expired || op->recover.resent || op->recover.released || r->recovering;
+    if (r->due || moved)
         r->rest_until = 0;
-    r->recover_at = op->recover.more ? now : now + r->lease / 4;
+    /* A claim is made now and then even if no row is known to be due: what a step of the clock hid from the watch, it finds. */
+    r->due = true;
+    if (r->expired && !moved)
+        r->watch_from = now + r->pause_max; /* the watch saw what this must not touch, and would say so again at once */
+    r->expired = false;
+    bool probes = op->recover.limit < BATCH_MAX; /* the rest comes when the destination is good again */
+    r->recover_at = op->recover.more && !probes ? now : now + r->lease / 4;
 }
 
 static void submit_recover(struct relay *r, csn_usec now)
@@ -712,23 +718,27 @@ csn_usec relay_deadline(const struct relay *r, csn_usec now)
     if (r->recover.state == OP_IDLE)
         until = earlier(until, r->recover_at > r->fault_until ? r->recover_at : r->fault_until);
     for (uint32_t d = 0; d < r->dests; d++)
-        if (r->dest[d].breaker.state == BREAKER_OPEN)
-            until = earlier(until, r->dest[d].breaker.open_until > now ? r->dest[d].breaker.open_until : now + 1000);
+        if (r->dest[d].breaker.state == BREAKER_OPEN && r->dest[d].breaker.open_until > now)
+            until = earlier(until, r->dest[d].breaker.open_until); /* one whose rest is over waits for a row to probe it with */
     if (r->due && (r->rest_until > now || r->fault_until > now))
         until = earlier(until, r->rest_until > r->fault_until ? r->rest_until : r->fault_until);
+    if (r->watch_from > now)
+        until = earlier(until, r->watch_from);
     return until;
 }
 
 void relay_found(struct relay *r, bool due, bool expired)
 {
     r->due |= due;
+    r->expired |= expired;
     if (expired)
         r->recover_at = 0;
 }
 
-bool relay_wants_watch(const struct relay *r)
+/* What it has said is not asked again before somebody has looked: the watch answers at once, and would spin. */
+bool relay_wants_watch(const struct relay *r, csn_usec now)
 {
-    return !r->stopping && r->lanes->held != 0 && !r->due;
+    return !r->stopping && r->lanes->held != 0 && !r->due && !r->expired && now >= r->watch_from;
 }
 
 void relay_stop(struct relay *r)

@@ -82,6 +82,8 @@ struct relay {
     uint64_t recovering;           /* fresh lanes the pending RECOVER was asked for */
     uint64_t unsure;               /* lanes where a claim may have committed: recovered like fresh ones */
     bool due;                      /* there may be rows to claim */
+    bool expired;                  /* WATCH saw rows to recover, and nobody has looked yet */
+    csn_usec watch_from;           /* no WATCH before: the last recovery was in vain */
     csn_usec rest_until, pause;    /* after a claim that found nothing although there was said to be something */
     csn_usec fault_until;          /* the store could not: try again then */
     uint32_t faults;
@@ -94,7 +96,7 @@ void relay_free(struct relay *r);
 void relay_step(struct relay *r, csn_usec now);
 csn_usec relay_deadline(const struct relay *r, csn_usec now);
 void relay_found(struct relay *r, bool due, bool expired);  /* what WATCH said */
-bool relay_wants_watch(const struct relay *r);
+bool relay_wants_watch(const struct relay *r, csn_usec now);
 void relay_stop(struct relay *r);
 bool relay_idle(const struct relay *r);                     /* no op is pending, no flight in the air */
 
