@@ -459,8 +459,8 @@ static bool options(struct run *r, int argc, char **argv) {
             i++;
         }
     }
-    r->w.confirm = r->w.lease / 5;
-    r->w.lock_wait = r->w.lease / 10;
+    r->w.confirm = r->w.lease / 10; /* confirm + 2 lock_wait is at most half a lease */
+    r->w.lock_wait = r->w.lease / 5;
     return true;
 }
 
@@ -470,7 +470,7 @@ int main(int argc, char **argv) {
     r.writer_count = 8;
     r.rate = 400;
     r.seed = (uint64_t)time_ms() % 1000000;
-    r.w.lease = 1500000;
+    r.w.lease = 2000000;
     if (!options(&r, argc, argv)) {
         return 64;
     }

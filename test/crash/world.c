@@ -5,6 +5,7 @@
 #include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -78,6 +79,7 @@ static const char config[] =
     "    handler: { sql: handlers/orders.sql }\n"
     "    retry: { base: 50ms, max: 500ms, failures: 1000 }\n"
     "relay:\n"
+    "  batch: { rows: 50 }\n"
     "  lease: %lldms\n"
     "  lock_wait: %lldms\n"
     "  retry: { base: 50ms, max: 500ms, failures: 1000 }\n";
@@ -165,6 +167,7 @@ static pid_t start_program(const struct world *w, const char *const *words, cons
         argv[i + 1] = (char *)(uintptr_t)words[i];
     }
     take_output(out);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no daemon outlives its test */
     execv(w->program, argv);
     _exit(127);
 }
