@@ -108,42 +108,53 @@ static csn_status run_text(struct db *d, csn_error *err, const char *script, con
                   : db_script(d, sql, err);
 }
 
-/* One table of the shop: made when it is missing, then as in the fresh store. */
-static csn_status renew_table(struct db *d, const char *name, const char *made, bool there,
-                              csn_error *err) {
-    csn_status st = there ? CSN_OK : db_script(d, made, err);
-    if (st == CSN_OK)
-        st = run_text(d, err, "DELETE FROM main.@; INSERT INTO main.@ SELECT * FROM fresh.@", name);
+#define SHOP_TABLES                                                                                \
+    "SELECT f.name, f.sql, EXISTS (SELECT 1 FROM main.sqlite_schema m WHERE m.name = f.name) FROM " \
+    "fresh.sqlite_schema f WHERE f.type = 'table' AND f.name NOT LIKE 'consign%' AND f.name NOT "   \
+    "LIKE 'sqlite%' AND f.name NOT IN ('outbox_events', 'consumer_inbox') ORDER BY f.rowid "
+
+/* Reads the at-th table of the shop; *ret_made is empty for one that is there already. */
+static csn_status read_table(struct stmt *q, int at, bool *ret_row, char name[CELL_SIZE],
+                             char made[2048], csn_error *err) {
+    stmt_bind_int(q, 1, at);
+    csn_status st = stmt_next(q, ret_row, err);
+    if (st == CSN_OK && *ret_row && (!copy_text(name, CELL_SIZE, stmt_text(q, 0)) ||
+                                     !copy_text(made, 2048, stmt_text(q, 1))))
+        st = error_set(err, CSN_INVALID, ERR_BUG, "%s: too long", stmt_text(q, 0));
+    if (st == CSN_OK && *ret_row && stmt_int(q, 2) != 0)
+        made[0] = '\0';
+    stmt_reset(q);
     return st;
 }
 
-static csn_status renew_shop(struct db *d, csn_error *err) {
+/* Runs a script for each table of the shop, one by one; NULL: makes those that are missing. */
+static csn_status each_table(struct db *d, const char *tables, const char *script,
+                             csn_error *err) {
+    char name[CELL_SIZE] = "", made[2048] = "";
     struct stmt *q = NULL;
     bool row = true;
-    csn_status st =
-        db_prepare(d,
-                   "SELECT f.name, f.sql, EXISTS (SELECT 1 FROM main.sqlite_schema m WHERE m.name = "
-                   "f.name) FROM fresh.sqlite_schema f WHERE f.type = 'table' AND f.name NOT LIKE "
-                   "'consign%' AND f.name NOT LIKE 'sqlite%' AND f.name NOT IN ('outbox_events', "
-                   "'consumer_inbox') ORDER BY f.rowid LIMIT 1 OFFSET ?1",
-                   &q, err);
-    for (int at = 0; st == CSN_OK && row; at++) { /* one by one: making a table ends a reading */
-        char name[CELL_SIZE] = "", made[2048] = "";
-        bool there = false;
-        stmt_bind_int(q, 1, at);
-        st = stmt_next(q, &row, err);
-        if (st == CSN_OK && row) {
-            there = stmt_int(q, 2) != 0;
-            if (!copy_text(name, sizeof name, stmt_text(q, 0)) ||
-                !copy_text(made, sizeof made, stmt_text(q, 1)))
-                st = error_set(err, CSN_INVALID, ERR_BUG, "%s: too long", stmt_text(q, 0));
-        }
-        stmt_reset(q);
-        if (st == CSN_OK && row)
-            st = renew_table(d, name, made, there, err);
+    csn_status st = db_prepare(d, tables, &q, err);
+    for (int at = 0; st == CSN_OK && row; at++) {
+        st = read_table(q, at, &row, name, made, err);
+        if (st == CSN_OK && row && script)
+            st = run_text(d, err, script, name);
+        else if (st == CSN_OK && row && made[0] != '\0')
+            st = db_script(d, made, err);
     }
     stmt_close(q);
     return st;
+}
+
+/* Tables refer to those that were made before them: emptied backwards, filled forwards. */
+static csn_status renew_shop(struct db *d, csn_error *err) {
+    static const char forwards[] = SHOP_TABLES "LIMIT 1 OFFSET ?1";
+    static const char backwards[] = SHOP_TABLES "DESC LIMIT 1 OFFSET ?1";
+    csn_status st = each_table(d, forwards, NULL, err);
+    if (st == CSN_OK)
+        st = each_table(d, backwards, "DELETE FROM main.@", err);
+    return st == CSN_OK
+               ? each_table(d, forwards, "INSERT INTO main.@ SELECT * FROM fresh.@", err)
+               : st;
 }
 
 /* Empties a marked store and puts the shop's tables into it as they are in a fresh one. */
@@ -154,8 +165,6 @@ static csn_status refresh(struct db *d, csn_error *err) {
         "consign_dead_letters", "consign_versions", "consign_bindings",
     };
     csn_status st = db_begin(d, err);
-    if (st == CSN_OK)
-        st = db_script(d, "PRAGMA defer_foreign_keys = ON", err);
     for (size_t i = 0; i < ARRAY_LEN(ours) && st == CSN_OK; i++)
         st = run_text(d, err, "DELETE FROM main.@", ours[i]);
     if (st == CSN_OK)
