@@ -40,6 +40,9 @@ static const struct constraint_row constraints[] = {
     {"csn_headers",
      {"headers is a JSON object of at most 16 KiB, or NULL.",
       "headers 是不超过 16 KiB 的 JSON 对象，或为 NULL。"}},
+    {"csn_context",
+     {"tenant, traceparent, correlation_id, causation_id and route are at most 512 bytes each.",
+      "tenant、traceparent、correlation_id、causation_id 和 route 各自最多 512 字节。"}},
     {"csn_inbox_event_id",
      {"an event id in the inbox is 1 to 128 bytes; longer foreign ids are represented by their "
       "digest.",

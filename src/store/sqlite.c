@@ -534,6 +534,14 @@ static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error 
     return s;
 }
 
+/* Somebody renamed or removed the file: nobody would find again what was written now. */
+static bool has_moved(const struct sqlite_conn *c)
+{
+    int moved = 0;
+
+    return sqlite3_file_control(c->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved;
+}
+
 /* Nothing was begun: the reason that a group is not run at all, or CSN_OK. */
 static csn_status refuse(const struct sqlite_conn *c, const struct op *group, csn_error *err)
 {
@@ -544,6 +552,8 @@ static csn_status refuse(const struct sqlite_conn *c, const struct op *group, cs
             return error_set(err, CSN_INVALID, ERR_BUG, "this operation cannot be in this group");
     if (sqlite_steady() >= c->deadline)
         return error_set(err, CSN_AGAIN, ERR_STORE_LOCKED, "out of time");
+    if (has_moved(c))
+        return error_set(err, CSN_AGAIN, ERR_STORE_OPEN, "the file was moved, removed or replaced");
     return CSN_OK;
 }
 

@@ -35,6 +35,18 @@ csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err);
 csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *err);
 csn_usec sqlite_clock(void); /* CLOCK_REALTIME, plus CONSIGN_CLOCK_STEP seconds (a test's seam) when failpoints are armed */
 
+/* Sums of instants that people may have put in: they end at the ends of the calendar, and do not wrap. */
+static inline csn_usec sqlite_after(csn_usec at, csn_usec in)
+{
+    csn_usec sum;
+    return __builtin_add_overflow(at, in, &sum) ? (in < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+static inline csn_usec sqlite_between(csn_usec from, csn_usec to)
+{
+    csn_usec left;
+    return __builtin_sub_overflow(to, from, &left) ? (from > 0 ? INT64_MIN : INT64_MAX) : left;
+}
+
 void sqlite_bind_bytes(sqlite3_stmt *s, int at, csn_bytes b);   /* text; empty is '' ; static lifetime */
 void sqlite_bind_optional(sqlite3_stmt *s, int at, csn_bytes b);/* the same, empty is NULL */
 csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a, csn_status *status); /* copied; NOMEM into *status */

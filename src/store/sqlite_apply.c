@@ -165,14 +165,13 @@ static char *numbered(const struct step *s) {
  * is CSN_REJECTED. */
 static csn_status statement_error(struct sqlite_conn *c, csn_error *err) {
     int rc = sqlite3_errcode(c->db) & 0xff;
-    if (rc == SQLITE_INTERRUPT && sqlite3_get_autocommit(c->db))
+    if (rc == SQLITE_INTERRUPT) /* of the batch, perhaps, and not of this message: nothing is kept */
         return error_set(err, CSN_AGAIN, ERR_HANDLER_SQL, "handler: a statement ran too long");
     if (sqlite3_get_autocommit(c->db) &&
         (rc == SQLITE_CONSTRAINT || rc == SQLITE_ERROR || rc == SQLITE_MISMATCH))
         return error_set(err, CSN_FATAL, ERR_HANDLER_TX,
                          "handler: the transaction was rolled back: %s", sqlite3_errmsg(c->db));
     switch (rc) {
-    case SQLITE_INTERRUPT:
     case SQLITE_CONSTRAINT:
     case SQLITE_MISMATCH:
     case SQLITE_TOOBIG:
@@ -770,7 +769,7 @@ static csn_status apply_delivery(struct apply *a, bool *ret_keep) {
         st = parked_head(a->c, a->consumer, &a->m, &a->parked, &a->head, a->err);
     if (st != CSN_OK)
         return st;
-    if (key_stopped(a) || (a->parked && a->head < (int64_t)a->m.version))
+    if (key_stopped(a) || (a->parked && a->head <= (int64_t)a->m.version))
         return behind(a, ret_keep);
     return handle(a, ret_keep);
 }
@@ -958,7 +957,7 @@ static csn_status insert_work(struct park *p) {
     sqlite3_bind_int64(s, 11, p->c->now);
     sqlite3_bind_int64(s, 12, m->lane);
     if (m->expires_in != CSN_USEC_NEVER)
-        sqlite3_bind_int64(s, 13, p->c->now + m->expires_in);
+        sqlite3_bind_int64(s, 13, sqlite_after(p->c->now, m->expires_in));
     sqlite3_bind_int64(s, 14, m->priority);
     sqlite_bind_optional(s, 15, m->tenant);
     sqlite_bind_optional(s, 16, m->traceparent);
@@ -1142,7 +1141,7 @@ static csn_status insert_letter(struct park *p) {
     sqlite_bind_optional(s, 16, m->causation_id);
     sqlite3_bind_int64(s, 17, m->attempts);
     sqlite3_bind_int64(s, 18, (int64_t)m->failures + p->item->failure);
-    sqlite3_bind_int64(s, 19, p->c->now - m->failing_for);
+    sqlite3_bind_int64(s, 19, sqlite_between(m->failing_for, p->c->now));
     sqlite3_bind_int64(s, 20, p->c->now);
     if (p->broker) {
         sqlite3_bind_int64(s, 21, m->lane);

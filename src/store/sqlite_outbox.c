@@ -152,9 +152,9 @@ static csn_status fill(struct message *m, sqlite3_stmt *row, struct arena *a, cs
         .failures = (uint32_t)sqlite3_column_int64(row, COL_FAILURES),
         .tries = (uint32_t)sqlite3_column_int64(row, COL_TRIES),
         .priority = sqlite3_column_int(row, COL_PRIORITY),
-        .age = now - sqlite3_column_int64(row, COL_CREATED),
-        .failing_for = failing ? now - sqlite3_column_int64(row, COL_FIRST_FAILED) : 0,
-        .expires_in = expires ? sqlite3_column_int64(row, COL_EXPIRES) - now : CSN_USEC_NEVER,
+        .age = sqlite_between(sqlite3_column_int64(row, COL_CREATED), now),
+        .failing_for = failing ? sqlite_between(sqlite3_column_int64(row, COL_FIRST_FAILED), now) : 0,
+        .expires_in = expires ? sqlite_between(now, sqlite3_column_int64(row, COL_EXPIRES)) : CSN_USEC_NEVER,
     };
     m->redelivered = m->attempts > 1;
     return s;

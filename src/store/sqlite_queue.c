@@ -160,8 +160,8 @@ static void bind_message(sqlite3_stmt *s, const struct message *m, csn_usec now)
     if (m->expires_in == CSN_USEC_NEVER)
         sqlite3_bind_null(s, 18);
     else
-        sqlite3_bind_int64(s, 18, now + m->expires_in);
-    sqlite3_bind_int64(s, 19, now - m->age);
+        sqlite3_bind_int64(s, 18, sqlite_after(now, m->expires_in));
+    sqlite3_bind_int64(s, 19, sqlite_between(m->age, now));
 }
 
 static csn_status insert_copy(struct publish *k, const struct message *m, const struct bound *b, struct publish_item *item)
@@ -435,8 +435,8 @@ static csn_status fill(struct message *m, sqlite3_stmt *row, uint32_t part, stru
         .lane = part,
         .attempts = deliveries + 1,
         .priority = sqlite3_column_int(row, COL_PRIORITY),
-        .age = now - sqlite3_column_int64(row, COL_CREATED),
-        .expires_in = expires ? sqlite3_column_int64(row, COL_EXPIRES) - now : CSN_USEC_NEVER,
+        .age = sqlite_between(sqlite3_column_int64(row, COL_CREATED), now),
+        .expires_in = expires ? sqlite_between(now, sqlite3_column_int64(row, COL_EXPIRES)) : CSN_USEC_NEVER,
         .redelivered = deliveries > 0,
     };
     return s;

@@ -568,6 +568,19 @@ static void w94_behind_what_is_parked(void **state)
     assert_int_equal(apply(s, "d", one_message(s, "a6", "a", 6, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
 }
 
+/* Of equal versions the one that came first goes first, here as in a batch. */
+static void w94_behind_what_is_parked_with_the_same_version(void **state)
+{
+    struct suite *s = *state;
+    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
+
+    op->park.item[0].retry_in = HOUR;
+    run(s, op);
+    assert_int_equal(apply(s, "c", one_message(s, "a5b", "a", 5, SAYS("done")))->apply.item[0].out, APPLY_BEHIND);
+    assert_int_equal(effects(s, "a5b"), 0);
+    expect_no_inbox(s, "c", "a5b");
+}
+
 static void w93_what_comes_before_the_parked_head_is_applied(void **state)
 {
     struct suite *s = *state;
@@ -803,6 +816,7 @@ const struct CMUnitTest suite_apply[] = {
     TEST(w94_behind_poison_in_the_batch),
     TEST(w94_behind_a_conflict_in_the_batch),
     TEST(w94_behind_what_is_parked),
+    TEST(w94_behind_what_is_parked_with_the_same_version),
     TEST(w93_what_comes_before_the_parked_head_is_applied),
     TEST(w93_the_predecessor_wakes_what_came_early),
     TEST(w93_another_key_wakes_nobody),

@@ -205,7 +205,7 @@ static void apply_delivery(struct fake_store *s, struct op *op, struct apply_ite
         item->out = APPLY_ASIDE;
         return;
     }
-    if (k->stopped == s->serial || (k->parked && k->version < m->version)) {
+    if (k->stopped == s->serial || (k->parked && k->version <= m->version)) {
         item->out = APPLY_BEHIND;
         return;
     }

@@ -14,7 +14,7 @@ CREATE TABLE outbox_events (
   aggregate_version INTEGER NOT NULL
     CONSTRAINT csn_aggregate_version CHECK (aggregate_version >= 0),
   event_type        TEXT NOT NULL
-    CONSTRAINT csn_event_type CHECK (length(event_type) BETWEEN 1 AND 80),
+    CONSTRAINT csn_event_type CHECK (length(event_type) BETWEEN 1 AND 80 AND length(CAST(event_type AS BLOB)) <= 320),
   schema_version    INTEGER NOT NULL DEFAULT 1
     CONSTRAINT csn_schema_version CHECK (schema_version >= 1),
   payload           ANY NOT NULL
@@ -30,7 +30,7 @@ CREATE TABLE outbox_events (
   sent_at           INTEGER,
   -- additive to the table above, all with defaults
   aggregate_type    TEXT NOT NULL DEFAULT ''
-    CONSTRAINT csn_aggregate_type CHECK (length(aggregate_type) <= 80),
+    CONSTRAINT csn_aggregate_type CHECK (length(aggregate_type) <= 80 AND length(CAST(aggregate_type AS BLOB)) <= 320),
   slot              INTEGER NOT NULL DEFAULT 0,         -- the lane; one on SQLite
   claimed_at        INTEGER,
   published_at      INTEGER,
@@ -40,17 +40,19 @@ CREATE TABLE outbox_events (
   failures          INTEGER NOT NULL DEFAULT 0,         -- faults of this message
   tries             INTEGER NOT NULL DEFAULT 0,         -- attempts since the last success: the exponent of the backoff
   waits_for         INTEGER NOT NULL DEFAULT 0,         -- 1 its key, 2 its route
-  route             TEXT,
+  -- csn_context: a claim copies rows into a bounded memory; one that did not fit would hold up all others. Bytes, for
+  -- length() of a text ends at its first NUL.
+  route             TEXT CONSTRAINT csn_context CHECK (length(CAST(route AS BLOB)) <= 512),
   last_error        TEXT,
   first_failed_at   INTEGER,
   last_failed_at    INTEGER,
   expires_at        INTEGER,
   priority          INTEGER NOT NULL DEFAULT 0,
-  tenant            TEXT,
-  headers           TEXT CONSTRAINT csn_headers CHECK (headers IS NULL OR (json_valid(headers) AND length(headers) <= 16384)),
-  traceparent       TEXT,
-  correlation_id    TEXT,
-  causation_id      TEXT
+  tenant            TEXT CONSTRAINT csn_context CHECK (length(CAST(tenant AS BLOB)) <= 512),
+  headers           TEXT CONSTRAINT csn_headers CHECK (headers IS NULL OR (json_valid(headers) AND length(CAST(headers AS BLOB)) <= 16384)),
+  traceparent       TEXT CONSTRAINT csn_context CHECK (length(CAST(traceparent AS BLOB)) <= 512),
+  correlation_id    TEXT CONSTRAINT csn_context CHECK (length(CAST(correlation_id AS BLOB)) <= 512),
+  causation_id      TEXT CONSTRAINT csn_context CHECK (length(CAST(causation_id AS BLOB)) <= 512)
 ) STRICT;
 -- The seed's ix_dispatch is (status, next_attempt_at, created_at); a partial index holds due rows only, so that a million sent
 -- rows cost the claim nothing and a sent row leaves no entry behind.
