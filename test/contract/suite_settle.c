@@ -460,6 +460,21 @@ static void w64_a_late_answer_does_not_meet_a_replay(void **state)
     run_settled(s, settle_op(s, fresh, SETTLE_SENT));
 }
 
+static void w110_a_row_that_is_not_sending_is_not_marked(void **state)
+{
+    struct suite *s = *state;
+    static const char *const status[] = { "pending", "unknown", "waiting", "failed", "held", "cancelled" };
+    struct op *op = claimed(s, "e1");
+
+    for (size_t i = 0; i < ARRAY_LEN(status); i++) {
+        s->w->set_status(s->w, "e1", status[i], 0);
+        s->w->set_token(s->w, "e1", op->claim.token); /* a replay that forgot to clear it */
+        expect_stale(s, settle_op(s, op, SETTLE_SENT));
+        expect_stale(s, settle_op(s, op, SETTLE_FAILED));
+        expect_status(s, "e1", status[i]);
+    }
+}
+
 static void w67_a_row_that_was_purged_is_stale(void **state)
 {
     struct suite *s = *state;
@@ -803,6 +818,7 @@ const struct CMUnitTest suite_settle[] = {
     TEST(w65_one_stale_row_does_not_hurt_the_others),
     TEST(w61_a_second_mark_is_stale_and_changes_nothing),
     TEST(w64_a_late_answer_does_not_meet_a_replay),
+    TEST(w110_a_row_that_is_not_sending_is_not_marked),
     TEST(w67_a_row_that_was_purged_is_stale),
     TEST(w26_renew_lengthens_the_rows_of_its_token),
     TEST(w28_renew_counts_only_what_is_still_mine),
