@@ -1,4 +1,4 @@
-/* deduction.c: the worked examples B1, B2 and B5: their ids, their order of events, their timings
+/* deduction.c: the worked examples B1, B2, B4 and B5: their ids, their order of events, their timings
  * scaled to what a database on a disk can show. */
 #include "lab/experiments.h"
 #include "lab/wire.h"
@@ -10,6 +10,17 @@ static void counter_sql(const char *name, char *ret, size_t size) {
                    "SELECT coalesce(sum(CAST(json_extract(counters, '$.%s') AS INTEGER)), 0) FROM "
                    "consign_members",
                    name);
+}
+
+/* A machine that is slow enough times out once more; each time is counted, and the last one is not. */
+static void expect_unknown(struct stage *s) {
+    char sql[200];
+    counter_sql("unknown", sql, sizeof sql);
+    int64_t tries = ask_int(s, ORDERS, "SELECT attempts - 1 FROM outbox_events WHERE seq = 1");
+    expect_int(s, ORDERS, tries, sql,
+               TEXT("counter unknown: every attempt but the last",
+                    "计数 unknown：除最后一次外的每次尝试"));
+    expect_least(s, ORDERS, 1, sql, TEXT("counter unknown: at least 1", "计数 unknown：至少 1"));
 }
 
 static int64_t at(struct stage *s, enum where w, const char *sql, int64_t from) {
@@ -79,8 +90,7 @@ static void b1_settings(struct stage *s) {
 void b1_five_layers(struct stage *s) {
     static const char unanswered[] =
         "SELECT count(*) FROM consign_attempts WHERE kind = 'unanswered' AND code = 3005";
-    char rule[PATH_SIZE + 64], unknown[200], late[200];
-    counter_sql("unknown", unknown, sizeof unknown);
+    char rule[PATH_SIZE + 64], late[200];
     counter_sql("late_results", late, sizeof late);
     s->pace = PACE_CALM;
     b1_settings(s);
@@ -109,24 +119,24 @@ void b1_five_layers(struct stage *s) {
     stage_state(s, AFTER);
     expect_int(s, ORDERS, 1, "SELECT count(*) FROM outbox_events",
                TEXT("one event row: no E-9001-2 was made", "只有一个事件：没有产生 E-9001-2"));
-    expect_int(s, ORDERS, 2,
-               "SELECT count(*) FROM consign_queue WHERE event_id = 'E-9001-1' AND subscription = "
-               "'stock'",
-               TEXT("sent twice under the same id", "以同一标识发送两次"));
+    expect_least(s, ORDERS, 2,
+                 "SELECT count(*) FROM consign_queue WHERE event_id = 'E-9001-1' AND subscription "
+                 "= 'stock'",
+                 TEXT("sent again under the same id", "以同一标识再次发送"));
     expect_int(s, ORDERS, 0,
                "SELECT count(*) FROM consign_queue WHERE event_type = 'OrderCreated' AND event_id "
                "<> 'E-9001-1'",
                TEXT("and under no other", "没有其他标识"));
     expect_int(s, STOCK, 1, "SELECT count(*) FROM reservation WHERE order_id = 'O-9001' AND qty = 5",
                TEXT("one reservation", "一笔预占"));
-    expect_int(s, STOCK, 1,
-               "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-9001-1'",
-               TEXT("the second copy was found done", "第二份查得已处理"));
+    expect_least(s, STOCK, 1,
+                 "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-9001-1'",
+                 TEXT("the second copy was found done", "第二份查得已处理"));
     expect_books(s);
     daemon_stop(s, "A");
-    expect_int(s, ORDERS, 1, unknown, TEXT("counter unknown: 1", "计数 unknown：1"));
-    expect_int(s, ORDERS, 1, late,
-               TEXT("the late answer was counted, not used", "迟到的应答被计数，未被采用"));
+    expect_unknown(s);
+    expect_least(s, ORDERS, 1, late,
+                 TEXT("the late answer was counted, not used", "迟到的应答被计数，未被采用"));
 }
 
 /* ---- B2 ---- */
@@ -192,6 +202,78 @@ void b2_ack_order(struct stage *s) {
     expect_int(s, STOCK, 99995, "SELECT available FROM stock WHERE sku = 'A'",
                TEXT("plan B: stock 100000 − 5", "方案乙：库存 100000 − 5"));
     expect_books(s);
+}
+
+/* ---- B4 ---- */
+
+static const char ledger_sql[] =
+    "-- handler ledger\n"
+    "INSERT INTO ledger(event_id, payment, amount) VALUES (:event_id, :aggregate_id, :payload.qty);\n"
+    "-- expect rows 1\n"
+    "-- verdict done\n";
+
+static void b4_settings(struct stage *s) {
+    stage_write(s, "handlers/ledger.sql", ledger_sql);
+    stage_sql(s, STOCK,
+              "CREATE TABLE IF NOT EXISTS ledger(event_id TEXT NOT NULL, payment TEXT NOT NULL, "
+              "amount INTEGER NOT NULL, UNIQUE (event_id)); DELETE FROM ledger");
+    stage_set(s, "subscriptions.stock.handler.sql=handlers/ledger.sql");
+    stage_set(s, "relay.lease=10s");
+    stage_set(s, "relay.lock_wait=2s");
+    stage_set(s, "brokers.local.confirm_timeout=300ms");
+    stage_set(s, "relay.retry.base=800ms");
+    stage_set(s, "relay.retry.jitter=25%");
+}
+
+static void b4_books(struct stage *s) {
+    char paid[24], booked[24];
+    (void)snprintf(paid, sizeof paid, "%" PRId64,
+                   ask_int(s, ORDERS, "SELECT coalesce(sum(qty), 0) FROM orders"));
+    (void)snprintf(booked, sizeof booked, "%" PRId64,
+                   ask_int(s, STOCK, "SELECT coalesce(sum(amount), 0) FROM ledger"));
+    expect(s, strcmp(paid, booked) == 0,
+           TEXT("books: what was paid is what was booked", "账目：支付金额等于入账金额"), paid,
+           booked);
+}
+
+void b4_stored_unconfirmed(struct stage *s) {
+    char rule[PATH_SIZE + 64];
+    s->pace = PACE_CALM;
+    b4_settings(s);
+    (void)snprintf(rule, sizeof rule, "broker.stored=pause:%s@1", gate_make(s, "stored"));
+    daemon_start(s, "A", rule);
+    daemon_ready(s, "A");
+    stage_order(s, "P-77", "E-PAY-77", "A", 120);
+    gate_arrived(s, "stored");
+    expect_int(s, ORDERS, 1,
+               "SELECT count(*) FROM consign_queue WHERE event_id = 'E-PAY-77'",
+               TEXT("the broker stored it before the time-out", "代理在超时之前已落盘"));
+    await_least(s, ORDERS, 1,
+                "SELECT count(*) FROM consign_attempts WHERE kind = 'unanswered' AND code = 3005",
+                TEXT("the publish times out", "发送超时"));
+    stage_step(s, "%s", TEXT("no confirm within 300 ms: unknown", "300 ms 内没有确认：未知"));
+    stage_state(s, BEFORE);
+    expect_int(s, ORDERS, 1,
+               "SELECT o.next_attempt_at - a.at BETWEEN 800000 AND 1000000 FROM outbox_events o "
+               "JOIN consign_attempts a ON a.event_id = o.event_id WHERE a.kind = 'unanswered'",
+               TEXT("it is due again after 800 ms + 0–200 ms", "800 ms + 0–200 ms 之后重发"));
+    gate_open(s, "stored");
+    await_least(s, ORDERS, 1, "SELECT count(*) FROM outbox_events WHERE status = 'sent'",
+                TEXT("sent again and confirmed", "重发并确认"));
+    stage_quiet(s);
+    stage_state(s, AFTER);
+    stage_sheet(s, AFTER, "ledger", TEXT("ledger", "账务表"), STOCK,
+                "SELECT event_id, payment, amount FROM ledger");
+    expect_least(s, ORDERS, 2, "SELECT count(*) FROM consign_queue WHERE event_id = 'E-PAY-77'",
+                 TEXT("sent again under the same id", "以同一标识再次发送"));
+    expect_least(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-PAY-77'",
+                 TEXT("received more than once", "消费者收到不止一次"));
+    expect_int(s, STOCK, 1,
+               "SELECT count(*) FROM ledger WHERE event_id = 'E-PAY-77' AND amount = 120",
+               TEXT("one ledger row of 120", "账务表只有一行，金额 120"));
+    b4_books(s);
+    daemon_stop(s, "A");
+    expect_unknown(s);
 }
 
 /* ---- B5 ---- */

@@ -16,6 +16,7 @@ void a10_lost_commit(struct stage *s);
 void a11_broker_loses(struct stage *s);
 void b1_five_layers(struct stage *s);
 void b2_ack_order(struct stage *s);
+void b4_stored_unconfirmed(struct stage *s);
 void b5_before_connection(struct stage *s);
 void b7_two_consumers(struct stage *s);
 

@@ -22,6 +22,26 @@ static int language(void) {
 
 /* ---- list ---- */
 
+/* Names what is planned and cannot be run yet. */
+static json_t *not_built(struct out *o) {
+    char line[400];
+    struct text t;
+    json_t *list = json_array();
+    const char *id;
+    bool built;
+    uint32_t all = 0, n = 0;
+    text_init(&t, line, sizeof line);
+    for (size_t i = 0; (id = lab_planned(i, &built)) != NULL; i++, all++) {
+        if (built)
+            continue;
+        text_add(&t, "%s%s", n > 0 ? " " : "", id);
+        out_append(list, out_json_string(id));
+        n++;
+    }
+    out_line(o, TEXT("not built yet, %u of %u: %s", "尚未实现（%u / %u）：%s"), n, all, line);
+    return list;
+}
+
 int lab_list_command(struct command_call *c) {
     struct table *t =
         table_new(3, (const char *const[]){"ID", TEXT("EXPERIMENT", "实验"), TEXT("MUTANT", "变异")},
@@ -45,19 +65,33 @@ int lab_list_command(struct command_call *c) {
     }
     table_print(t, c->out);
     table_free(t);
-    out_list(c->out, "lab_list", items, NULL);
+    json_t *extra = json_object();
+    out_put(extra, "not_built", not_built(c->out));
+    out_list(c->out, "lab_list", items, extra);
     command_next(c);
     return 0;
 }
 
 /* ---- one report, for people ---- */
 
+static bool all_numbers(const struct sheet *s, uint32_t column) {
+    bool any = false;
+    for (uint32_t r = 0; r < s->rows; r++) {
+        const char *text = s->cell[r][column];
+        if (text[strspn(text, "-0123456789")] == '\0')
+            any = true;
+        else if (strcmp(text, "–") != 0)
+            return false;
+    }
+    return any;
+}
+
 static void print_sheet(struct out *o, const struct sheet *s) {
     const char *heading[SHEET_COLUMNS];
     char align[SHEET_COLUMNS + 1];
     for (uint32_t i = 0; i < s->columns; i++) {
         heading[i] = s->heading[i];
-        align[i] = 'l';
+        align[i] = all_numbers(s, i) ? 'r' : 'l';
     }
     align[s->columns] = '\0';
     struct table *t = table_new((int)s->columns, heading, align);
@@ -196,32 +230,11 @@ static void run_one(struct session *x, const struct experiment *e) {
         out_append(x->items, report_json(e, x->report));
 }
 
-static json_t *not_built(struct out *o, uint32_t *ret_n) {
-    char line[400];
-    struct text t;
-    json_t *list = json_array();
-    const char *id;
-    bool built;
-    uint32_t all = 0;
-    *ret_n = 0;
-    text_init(&t, line, sizeof line);
-    for (size_t i = 0; (id = lab_planned(i, &built)) != NULL; i++, all++) {
-        if (built)
-            continue;
-        text_add(&t, "%s%s", *ret_n > 0 ? " " : "", id);
-        out_append(list, out_json_string(id));
-        (*ret_n)++;
-    }
-    out_line(o, TEXT("not built yet, %u of %u: %s", "尚未实现（%u / %u）：%s"), *ret_n, all, line);
-    return list;
-}
-
 static int finish(struct session *x, bool all) {
     struct out *o = x->c->out;
     json_t *extra = json_object();
-    uint32_t n = 0;
     if (all)
-        out_put(extra, "not_built", not_built(o, &n));
+        out_put(extra, "not_built", not_built(o));
     out_put(extra, "passed", json_integer(x->passed));
     out_put(extra, "failed", json_integer(x->failed));
     out_line(o, "%u passed, %u failed", x->passed, x->failed);

@@ -49,6 +49,18 @@ empty() { # FOLDER
     [ -z "$(ls -A "$1")" ]
 }
 
+# Every experiment that is built names a mutant, and that mutant's killers name it.
+mutants_fit() {
+    local id mutant n=0
+    while read -r id mutant; do
+        n=$((n + 1))
+        grep -qE "^# killer: lab (.* )?$id( |\$)" "$top/test/mutants/$mutant.sed" && continue
+        echo "$id: $mutant"
+        return 1
+    done < <(consign lab list -q | awk '/^[A-Z][0-9]+ / { print $1, $NF }')
+    [ "$n" -ge 15 ]
+}
+
 a=sqlite:$work/a.db b=sqlite:$work/b.db
 insert="INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, event_type, payload)
     VALUES ('E-1', '1', 1, 'OrderCreated', '{}')"
@@ -77,6 +89,7 @@ check 'again: the stores are emptied first' \
     exits 0 '1 passed, 0 failed' consign lab run A10 --orders "$a" --stock "$b"
 check 'an experiment that is not there' exits 66 X1 consign lab run X1
 check 'an unbuilt one is named by the list' exits 0 '"id":"A8","built":false' consign lab list -o json
+check 'every experiment has its mutant' mutants_fit
 check 'one JSON document' exits 0 '"kind":"lab_run"' consign lab run A1 -o json
 consign lab run A1 -o json >run.json
 check 'its assertions are in it' holds :memory: "SELECT json_extract(readfile('run.json'), '\$.passed')
