@@ -1,4 +1,4 @@
-/* deduction.c: the worked examples B1, B2, B4 and B5: their ids, their order of events, their timings
+/* deduction.c: the worked examples B1, B2 and B4 to B6: their ids, their order of events, their timings
  * scaled to what a database on a disk can show. */
 #include "lab/experiments.h"
 #include "lab/wire.h"
@@ -312,4 +312,44 @@ void b5_before_connection(struct stage *s) {
     expect_int(s, ORDERS, 1, back, TEXT("counter given_back: 1", "计数 given_back：1"));
     expect_int(s, ORDERS, 0, unknown,
                TEXT("counter unknown: 0, for nothing was asked", "计数 unknown：0，因为请求并未发出"));
+}
+
+/* ---- B6 ---- */
+
+static const char track_sql[] =
+    "-- handler track\n"
+    "UPDATE parcel SET version = 17 WHERE parcel_id = :aggregate_id AND version = 16;\n"
+    "-- expect rows 1 else goto known\n"
+    "INSERT INTO track(parcel_id, version, event_id) VALUES (:aggregate_id, 17, :event_id);\n"
+    "-- verdict done\n"
+    "-- label known\n"
+    "-- verdict duplicate \"the parcel is at this version\"\n";
+
+void b6_ack_lost(struct stage *s) {
+    stage_write(s, "handlers/track.sql", track_sql);
+    stage_sql(s, STOCK,
+              "CREATE TABLE IF NOT EXISTS parcel(parcel_id TEXT PRIMARY KEY, version INTEGER NOT "
+              "NULL); CREATE TABLE IF NOT EXISTS track(parcel_id TEXT NOT NULL, version INTEGER "
+              "NOT NULL, event_id TEXT NOT NULL); DELETE FROM track; DELETE FROM parcel; "
+              "INSERT INTO parcel VALUES ('TRACK-9', 16)");
+    stage_set(s, "subscriptions.stock.handler.sql=handlers/track.sql");
+    s->pace = PACE_CALM;
+    stage_sheet(s, BEFORE, "parcel", TEXT("parcel", "包裹"), STOCK, "SELECT * FROM parcel");
+    daemon_start(s, "A", "broker.ack=error@1");
+    stage_order(s, "TRACK-9", "TRACK-9#17", "A", 1);
+    await_least(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'TRACK-9#17'",
+                TEXT("the event is delivered a second time", "事件第二次投递"));
+    stage_step(s, "%s", TEXT("its first ack never reached the broker", "第一次 ACK 没有到达代理"));
+    stage_quiet(s);
+    stage_state(s, AFTER);
+    stage_sheet(s, AFTER, "parcel", TEXT("parcel", "包裹"), STOCK, "SELECT * FROM parcel");
+    stage_sheet(s, AFTER, "track", TEXT("track", "轨迹"), STOCK, "SELECT * FROM track");
+    expect_int(s, STOCK, 17, "SELECT version FROM parcel", TEXT("the parcel is at 17", "包裹版本为 17"));
+    expect_int(s, STOCK, 1, "SELECT count(*) FROM track WHERE version = 17",
+               TEXT("one track row", "一条轨迹"));
+    expect_int(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'TRACK-9#17'",
+               TEXT("duplicate counter: 1", "重复次数：1"));
+    expect_int(s, ORDERS, 0, "SELECT count(*) FROM consign_queue WHERE acked_at IS NULL",
+               TEXT("the second delivery is acknowledged", "第二次投递已确认"));
+    daemon_stop(s, "A");
 }

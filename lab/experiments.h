@@ -18,6 +18,7 @@ void b1_five_layers(struct stage *s);
 void b2_ack_order(struct stage *s);
 void b4_stored_unconfirmed(struct stage *s);
 void b5_before_connection(struct stage *s);
+void b6_ack_lost(struct stage *s);
 void b7_two_consumers(struct stage *s);
 
 #endif
