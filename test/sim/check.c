@@ -268,7 +268,7 @@ static void ran_claim(struct sim *s, const struct op *op)
     for (uint32_t i = 1; i < b->n; i++) {
         const struct message *x = &b->msg[i - 1], *y = &b->msg[i];
         bool same = bytes_equal(x->aggregate_id, y->aggregate_id) && bytes_equal(x->aggregate_type, y->aggregate_type);
-        check(s, CHECK_LIMITS, op->kind == OP_CLAIM ? !same || x->version < y->version : x->seq < y->seq || x->lane != y->lane,
+        check(s, CHECK_LIMITS, op->kind == OP_CLAIM ? !same || x->version <= y->version : x->seq < y->seq || x->lane != y->lane,
               "messages come out of order");
     }
 }
@@ -415,10 +415,13 @@ static void saw_effect(void *arg, struct fake_store *store, const struct fake_ef
     t->effects[c]++;
     check(s, CHECK_ONE_EFFECT, t->effects[c] == 1, "%.*s has %u effects at %s", ID(e->id), t->effects[c], consumer_names[c]);
     check(s, CHECK_INBOX, e->inbox->status == INBOX_DONE || e->inbox->status == INBOX_REFUSED, "an effect without its inbox row");
-    check(s, CHECK_KEY_ORDER, e->version > e->key->applied || (t->lost && e->verdict == CSN_LATE),
+    bool forward = e->version > e->key->applied || (e->version == e->key->applied && t->row->seq > e->key->applied_seq);
+    check(s, CHECK_KEY_ORDER, forward || (t->lost && e->verdict == CSN_LATE),
           "%.*s is applied by %s after version %" PRIu64 " of its key", ID(e->id), consumer_names[c], e->key->applied);
-    if (e->version > e->key->applied)
+    if (forward) {
         e->key->applied = e->version;
+        e->key->applied_seq = t->row->seq;
+    }
     struct fake_row *last = store->outbox.row.n ? store->outbox.row.at[store->outbox.row.n - 1] : NULL;
     bool emitted = last && !last->mark;
     check(s, CHECK_RESULTS, emitted == (c == 0 && bytes_is(e->inbox->event_type, "OrderCreated")),

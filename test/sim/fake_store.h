@@ -54,7 +54,8 @@ struct fake_key { /* one (aggregate_type, aggregate_id) of the outbox, or of the
     uint32_t n, cap, consumer;
     uint64_t version;         /* outbox: highest drawn or written; work: head_version */
     csn_usec parked_at;
-    uint64_t applied;         /* for the eyes: highest version with an effect */
+    uint64_t applied;         /* for the eyes: highest version with an effect, and the outbox row it came from */
+    int64_t applied_seq;
     uint64_t stopped;         /* serial of the APPLY in which it ended without commit */
     uint64_t claim;           /* serial of the CLAIM that is grouping by it */
     uint32_t first;           /* of its rows in that claim */

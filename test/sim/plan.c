@@ -95,6 +95,7 @@ void plan_draw(struct sim *s)
     p->probe_max = sim_between(s, 80, 400) * MS;
     p->cruel = sim_between(s, 2, 4) * p->lease;
     p->latency = sim_between(s, 100, 3000);
+    p->ties = sim_below(s, 3) == 0;
     draw_policy(s, &p->relay);
     draw_policy(s, &p->inbox);
     draw_faults(s);

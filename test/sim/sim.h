@@ -43,6 +43,7 @@ struct tally { /* over all seeds of a run */
 struct plan {
     uint32_t processes, producers, keys, events, lanes[STORES], partitions[CONSUMERS], workers, batch_rows;
     bool bus, bus_all;          /* results, or everything, travel over the streaming broker */
+    bool ties;                  /* some events of a key have the version of the one before */
     bool reorder;               /* which also swaps; the handlers gate by version then */
     bool calm;                  /* no fault at all: whatever is found is a false alarm or a plain bug */
     csn_usec lease, lock_wait, confirm_timeout, probe_min, probe_max, cruel, latency;
