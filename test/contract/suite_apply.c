@@ -581,6 +581,19 @@ static void w94_behind_what_is_parked_with_the_same_version(void **state)
     expect_no_inbox(s, "c", "a5b");
 }
 
+static void w10_an_equal_version_stays_behind_what_is_parked(void **state)
+{
+    struct suite *s = *state;
+    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
+
+    op->park.item[0].retry_in = HOUR;
+    run(s, op);
+    op = apply(s, "c", one_message(s, "a5b", "a", 5, SAYS("done")));
+    expect_out(op, 0, APPLY_BEHIND);
+    expect_no_inbox(s, "c", "a5b");
+    assert_int_equal(effects(s, "a5b"), 0);
+}
+
 static void w93_what_comes_before_the_parked_head_is_applied(void **state)
 {
     struct suite *s = *state;
@@ -817,6 +830,7 @@ const struct CMUnitTest suite_apply[] = {
     TEST(w94_behind_a_conflict_in_the_batch),
     TEST(w94_behind_what_is_parked),
     TEST(w94_behind_what_is_parked_with_the_same_version),
+    TEST(w10_an_equal_version_stays_behind_what_is_parked),
     TEST(w93_what_comes_before_the_parked_head_is_applied),
     TEST(w93_the_predecessor_wakes_what_came_early),
     TEST(w93_another_key_wakes_nobody),
