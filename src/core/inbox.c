@@ -91,6 +91,7 @@ static void fresh_batch(struct inbox *b, struct delivery *d, csn_usec now)
     d->taken_at = now;
     d->lease_end = now + b->lease - b->lease / 16;
     prng_token(b->chance, d->token);
+    memcpy(d->epoch, b->lanes->epoch, sizeof d->epoch);
     d->take.batch = &d->batch;
     d->take.deadline = now + b->lock_wait;
 }
@@ -106,7 +107,7 @@ static void submit_receive(struct inbox *b, csn_usec now)
     copy_text(op->receive.boot, sizeof op->receive.boot, b->boot);
     copy_text(op->receive.token, sizeof op->receive.token, d->token);
     op->receive.lanes = my_parts(b);
-    op->receive.epoch = b->lanes->epoch;
+    op->receive.epoch = d->epoch;
     op->receive.limit = b->rows;
     op->receive.bytes = b->bytes;
     op->receive.lease = b->lease;
@@ -129,7 +130,7 @@ static void submit_work(struct inbox *b, csn_usec now)
     copy_text(op->claim.boot, sizeof op->claim.boot, b->boot);
     copy_text(op->claim.token, sizeof op->claim.token, d->token);
     op->claim.lanes = inbox_slots(b);
-    op->claim.epoch = b->lanes->epoch;
+    op->claim.epoch = d->epoch;
     op->claim.limit = b->rows;
     op->claim.park_limit = 0;
     op->claim.bytes = b->bytes;
@@ -151,7 +152,7 @@ static void submit_recover_and_work(struct inbox *b, csn_usec now)
     copy_text(op->recover.boot, sizeof op->recover.boot, b->boot);
     op->recover.lanes = inbox_slots(b);
     op->recover.fresh = 0;
-    op->recover.epoch = b->lanes->epoch;
+    op->recover.epoch = b->slot[SOURCE_WORK].epoch;
     op->recover.longest_lease = b->lease * 4;
     op->recover.longest_backoff = retry_longest(&b->retry);
     op->recover.open_routes[0] = '\0';

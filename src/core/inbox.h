@@ -29,6 +29,7 @@ struct delivery {                  /* one of the two inputs */
     struct op take;                /* RECEIVE, or CLAIM of the work table */
     struct batch batch;
     char token[TOKEN_SIZE];
+    uint64_t epoch[LANE_MAX];      /* as they were when it was asked for: the op points to them */
     csn_usec taken_at, lease_end;  /* monotonic */
     bool due;                      /* there may be something */
     bool again;                    /* what was let go must be delivered once more */

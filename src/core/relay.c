@@ -171,7 +171,8 @@ static bool submit_claim(struct relay *r, uint64_t also, csn_usec now)
     copy_text(op->claim.token, sizeof op->claim.token, f->token);
     op->claim.consumer[0] = '\0';
     op->claim.lanes = lanes;
-    op->claim.epoch = r->lanes->epoch;
+    memcpy(f->epoch, r->lanes->epoch, sizeof f->epoch);
+    op->claim.epoch = f->epoch;
     op->claim.limit = limit;
     op->claim.park_limit = r->rows * PARK_SHARE;
     op->claim.bytes = r->bytes;
@@ -667,7 +668,8 @@ static void submit_recover(struct relay *r, csn_usec now)
     op->recover.lanes = r->lanes->held;
     r->recovering = (r->lanes->fresh | r->unsure) & r->lanes->held & ~busy_lanes(r);
     op->recover.fresh = r->recovering;
-    op->recover.epoch = r->lanes->epoch;
+    memcpy(r->recover_epoch, r->lanes->epoch, sizeof r->recover_epoch);
+    op->recover.epoch = r->recover_epoch;
     op->recover.longest_lease = r->lease * 4;
     op->recover.longest_backoff = retry_longest(&r->retry);
     op->recover.limit = probing ? PROBE_ROWS : BATCH_MAX;

@@ -40,7 +40,7 @@ enum message_at { AT_QUEUED, AT_OUT, AT_READY };
 
 struct flight {
     enum flight_state state;
-    uint64_t lanes;
+    uint64_t lanes, epoch[LANE_MAX]; /* as they were when it was claimed: the ops point to them */
     char token[TOKEN_SIZE];
     struct op claim, settle, renew, publish[BROKERS_MAX];
     uint32_t abandoned;    /* bit per publish op whose deadline passed while it was pending */
@@ -80,6 +80,7 @@ struct relay {
     struct op recover;
     csn_usec recover_at;
     uint64_t recovering;           /* fresh lanes the pending RECOVER was asked for */
+    uint64_t recover_epoch[LANE_MAX];
     uint64_t unsure;               /* lanes where a claim may have committed: recovered like fresh ones */
     bool due;                      /* there may be rows to claim */
     bool expired;                  /* WATCH saw rows to recover, and nobody has looked yet */

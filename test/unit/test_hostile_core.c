@@ -206,6 +206,22 @@ static void a_recovery_in_vain_rests(void **state)
     drop(t);
 }
 
+/* What an op points to belongs to the driver, and lanes go on while it is pending: the fence judges what was believed then. */
+static void a_pending_op_keeps_its_epochs(void **state)
+{
+    (void)state;
+    struct bench *t = make();
+    t->outbox.epoch[0] = 7;
+    t->parts.epoch[2] = 8;
+    relay_step(&t->relay, t->now);
+    inbox_step(&t->inbox, t->now);
+    t->outbox.epoch[0] = t->parts.epoch[2] = 9;
+    assert_int_equal(port_take(&t->store, OP_RECOVER)->recover.epoch[0], 7);
+    assert_int_equal(port_take(&t->store, OP_CLAIM)->claim.epoch[0], 7);
+    assert_int_equal(port_take(&t->out, OP_RECEIVE)->receive.epoch[2], 8);
+    drop(t);
+}
+
 /* ---- lanes --------------------------------------------------------------------------------------------------------------- */
 
 static void make_heart_beat(struct bench *t, struct lanes *l, uint64_t held, uint64_t fresh)
@@ -259,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_rest_that_is_over_wakes_nobody),
         cmocka_unit_test(a_probe_releases_its_rows_once),
         cmocka_unit_test(a_recovery_in_vain_rests),
+        cmocka_unit_test(a_pending_op_keeps_its_epochs),
         cmocka_unit_test(a_stop_during_a_heartbeat_is_not_late),
         cmocka_unit_test(lanes_taken_by_a_lost_answer_are_recovered),
     };
