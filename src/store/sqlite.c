@@ -568,6 +568,7 @@ static void run(void *conn, struct op *group)
     c->deadline = CSN_USEC_NEVER;
     for (const struct op *op = group; op; op = op->next)
         c->deadline = op->deadline < c->deadline ? op->deadline : c->deadline;
+    c->given = sqlite_between(sqlite_steady(), c->deadline);
     s = refuse(c, group, &err);
     if (s == CSN_OK && group->kind == OP_WATCH) {
         group->result = err;

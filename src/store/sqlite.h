@@ -15,6 +15,7 @@ struct sqlite_conn {
     enum role role;
     csn_usec now;       /* the store's clock, read once after the write lock was taken (or the read began) */
     csn_usec deadline;  /* monotonic: the busy handler gives up then */
+    csn_usec given;     /* from the begin of the group to that */
     int wake_fd;        /* eventfd: wake() */
     uint64_t chance;    /* for the busy handler's sleep */
     bool broken;        /* an I/O error: this connection answers CSN_FATAL from now on */

@@ -162,13 +162,18 @@ static char *numbered(const struct step *s) {
 }
 
 /* What a failed statement of a handler means. One that the message or the handler is to blame for
- * is CSN_REJECTED. */
+ * is CSN_REJECTED; one that took the whole batch with it is CSN_AGAIN with the same code: the inbox
+ * finds out whose it is by smaller batches. */
 static csn_status statement_error(struct sqlite_conn *c, csn_error *err) {
     int rc = sqlite3_errcode(c->db) & 0xff;
-    if (rc == SQLITE_INTERRUPT) /* of the batch, perhaps, and not of this message: nothing is kept */
+    bool gone = sqlite3_get_autocommit(c->db);
+    if (rc == SQLITE_INTERRUPT)
         return error_set(err, CSN_AGAIN, ERR_HANDLER_SQL, "handler: a statement ran too long");
-    if (sqlite3_get_autocommit(c->db) &&
-        (rc == SQLITE_CONSTRAINT || rc == SQLITE_ERROR || rc == SQLITE_MISMATCH))
+    if (gone && rc == SQLITE_CONSTRAINT) /* RAISE(ROLLBACK) of a trigger, OR ROLLBACK */
+        return error_set(err, CSN_AGAIN, ERR_HANDLER_SQL,
+                         "handler: the statement rolled everything back: %s",
+                         sqlite3_errmsg(c->db));
+    if (gone && (rc == SQLITE_ERROR || rc == SQLITE_MISMATCH))
         return error_set(err, CSN_FATAL, ERR_HANDLER_TX,
                          "handler: the transaction was rolled back: %s", sqlite3_errmsg(c->db));
     switch (rc) {
@@ -826,6 +831,8 @@ csn_status sqlite_apply(struct sqlite_conn *c, struct op *op) {
     a.stopped_n = 0;
     op->apply.emitted = 0;
     csn_status st = savepoint(c, "SAVEPOINT csn_batch", a.err);
+    /* The wait for the lock is over, and was not the handlers'. */
+    c->deadline = sqlite_after(sqlite_steady(), c->given);
     for (uint32_t i = 0; i < op->apply.n && st == CSN_OK; i++) {
         begin_item(&a, i, id);
         st = apply_one(&a);

@@ -9,6 +9,7 @@
 #include "store/db.h"
 #include "store/sqlite.h"
 #include "store/store.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -184,6 +185,41 @@ static void a_batch_that_runs_out_of_time_blames_nobody(void **state)
     slow_reading(b, "INSERT INTO effect(n) WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c");
 }
 
+static csn_verdict has_its_time(const struct message *m, void *arg)
+{
+    const struct sqlite_conn *c = arg;
+    (void)m;
+    return c->deadline - sqlite_steady() > SECOND ? CSN_DONE : CSN_POISON;
+}
+
+static void *hold_the_lock(void *arg)
+{
+    struct bench *b = arg;
+    usleep(1300000);
+    return db_commit(b->d, &error) == CSN_OK ? arg : NULL;
+}
+
+/* A handler that got the lock late has its time all the same: it would be blamed for what others did. */
+static void the_wait_for_the_lock_is_not_the_handlers(void **state)
+{
+    struct bench *b = *state;
+    const struct handler handler = {.function = has_its_time, .arg = b->apply};
+    struct apply_item item = {.msg = 0};
+    pthread_t other;
+    void *done = NULL;
+    b->msg[0] = (struct message){.id = bytes_of("a"), .aggregate_id = bytes_of("a"), .version = 1, .event_type = bytes_of("T"),
+                                 .payload = bytes_of("{}"), .schema_version = 1, .seq = 1, .expires_in = CSN_USEC_NEVER};
+    b->batch.n = 1;
+    b->op = (struct op){.kind = OP_APPLY, .apply = {.consumer = "c", .handler = &handler, .source = SOURCE_BROKER,
+                                                    .item = &item, .n = 1}};
+    assert_int_equal(db_begin(b->d, &error), CSN_OK);
+    assert_int_equal(pthread_create(&other, NULL, hold_the_lock, b), 0);
+    assert_int_equal(run(b, b->apply, 2 * SECOND), CSN_OK);
+    assert_int_equal(pthread_join(other, &done), 0);
+    assert_non_null(done);
+    assert_int_equal(item.verdict, CSN_DONE);
+}
+
 /* ---- files --------------------------------------------------------------------------------------------------------------- */
 
 /* A file that is renamed under a running daemon takes all writes with it: they are refused, and the connection says it is gone. */
@@ -229,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_expires_at_the_end_of_time_does_not_expire, begin, end),
         cmocka_unit_test_setup_teardown(a_batch_that_runs_out_of_time_blames_nobody, begin, end),
+        cmocka_unit_test_setup_teardown(the_wait_for_the_lock_is_not_the_handlers, begin, end),
         cmocka_unit_test_setup_teardown(a_file_that_was_moved_is_not_written, begin, end),
         cmocka_unit_test_setup_teardown(the_context_of_an_event_has_a_size, begin, end),
     };

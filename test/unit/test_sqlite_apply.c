@@ -417,8 +417,27 @@ static void test_rollback_clause(void **state) {
     use_sql(b, "-- handler h\nINSERT OR ROLLBACK INTO effect(event_id, n) VALUES (:event_id, "
                "0);\n-- verdict done\n");
     add(b, "a", "k", 1, "{}");
-    assert_int_equal(apply_from(b, NULL), CSN_FATAL);
-    assert_int_equal(b->op.result.code, 4011);
+    assert_int_equal(apply_from(b, NULL), CSN_AGAIN); /* the inbox finds out whose it is */
+    assert_int_equal(b->op.result.code, 4002);
+    assert_int_equal(b->apply[0].out, APPLY_NONE);
+    LOOK(b, "SELECT count(*) FROM consumer_inbox", "0");
+    use_sql(b, by_payload); /* the connection is as good as before */
+    empty(b);
+    add(b, "a", "k", 1, "{\"n\":1}");
+    apply(b);
+    LOOK(b, "SELECT count(*) FROM effect", "1");
+}
+
+/* A trigger of the application that says RAISE(ROLLBACK) must not stop the subscription for good. */
+static void test_rollback_in_a_trigger(void **state) {
+    struct bench *b = *state;
+    script(b, "CREATE TRIGGER no BEFORE INSERT ON effect WHEN new.n = 7 BEGIN"
+              " SELECT RAISE(ROLLBACK, 'not seven'); END");
+    add(b, "a", "k", 1, "{\"n\":1}");
+    add(b, "b", "l", 1, "{\"n\":7}");
+    assert_int_equal(apply_from(b, NULL), CSN_AGAIN);
+    assert_int_equal(b->op.result.code, 4002);
+    assert_non_null(strstr(b->op.result.text, "not seven"));
     LOOK(b, "SELECT count(*) FROM consumer_inbox", "0");
 }
 
@@ -801,6 +820,7 @@ int main(void) {
         TEST(test_strange_ids),
         TEST(test_swapped_transaction),
         TEST(test_rollback_clause),
+        TEST(test_rollback_in_a_trigger),
         TEST(test_denied),
         TEST(test_rows_read),
         TEST(test_handler_changes),
