@@ -50,7 +50,7 @@ each_code() {
 
 each_key() {
     local n=0 key
-    for key in $(consign config explain --markdown --lang en | sed -n 's/^## `\(.*\)`$/\1/p'); do
+    for key in $(consign config explain --markdown --lang en | sed -n "s/^## .\(.*\).\$/\1/p"); do
         n=$((n + 1))
         both consign config explain "$key" || { echo "$key"; return 1; }
     done

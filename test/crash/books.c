@@ -13,7 +13,8 @@ struct rule {
 };
 
 static const struct rule quiet[] = {
-    {"events under way", "SELECT EXISTS (SELECT 1 FROM outbox_events WHERE status IN " UNDER_WAY ")"},
+    {"events under way",
+     "SELECT EXISTS (SELECT 1 FROM outbox_events WHERE status IN " UNDER_WAY ")"},
     {"answers under way",
      "SELECT EXISTS (SELECT 1 FROM s.outbox_events WHERE status IN " UNDER_WAY ")"},
     {"deliveries not acknowledged",

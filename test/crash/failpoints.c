@@ -1,4 +1,4 @@
-/* failpoints.c: every failpoint of the table, in every way it can act, while the real program works.
+/* failpoints.c: every failpoint of the table, in every way it can act, in the real program.
  *
  *   crash-failpoints [--quick] [--jobs N] [--only PLACE] [--keep]
  *
@@ -272,7 +272,8 @@ static bool stop_all(struct stage *s) {
     } else if (s->a.pid > 0 && !daemon_stop(&s->a, STOP_BOUND)) {
         return failed(s, "the first daemon did not stop clean");
     }
-    if (s->b.pid > 0 && (!daemon_wait_ready(&s->b, READY_BOUND) || !daemon_stop(&s->b, STOP_BOUND))) {
+    if (s->b.pid > 0 &&
+        (!daemon_wait_ready(&s->b, READY_BOUND) || !daemon_stop(&s->b, STOP_BOUND))) {
         return failed(s, "the second daemon did not stop clean");
     }
     return true;

@@ -56,7 +56,7 @@ struct run {
     int starts, kills, wanted, rate, writer_count, by_hand, pauses;
     int killed_at[FAIL_NR];
     struct {
-        int64_t from, to; /* ms since 1970: somebody was stopped, with the time it takes to recover */
+        int64_t from, to; /* ms since 1970: somebody was stopped, and the others recovered */
     } pause[PAUSES_MAX];
     bool keep;
     uint64_t seed;
@@ -341,7 +341,7 @@ static bool something_happened(const struct run *r, struct db *d) {
     bool good = writers_events(&r->writers) > 20 && writers_undone(&r->writers) > 0 &&
                 count_of(d, "SELECT count(*) FROM s.reservation WHERE state = 'released'") > 0 &&
                 count_of(d, "SELECT count(*) FROM s.consumer_inbox WHERE state = 'dead'") > 0;
-    return good || failed("too little happened to prove anything: give it more kills, or more rate");
+    return good || failed("too little happened to prove anything: more kills, or more rate");
 }
 
 static void say(const struct run *r, struct db *d) {

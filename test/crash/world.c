@@ -150,7 +150,8 @@ bool world_write(const struct world *w, const char *name, const char *text) {
 /* ---- processes ---- */
 
 static void take_output(const char *out) {
-    int fd = open(out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644), none = open("/dev/null", O_RDONLY);
+    int fd = open(out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || none < 0 || dup2(none, 0) < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0) {
         _exit(126);
     }

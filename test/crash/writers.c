@@ -2,8 +2,9 @@
  *
  * Half of the transactions place an order, half go on with an order of any writer (changed, or
  * cancelled), so that writers meet on one row and draw its versions under its lock; a tenth write
- * two events at once. One in twenty is rolled back. One order in two hundred lacks its quantity
- * (poison), one in fifty is not to be handled yet (retry, and what follows it parks behind it). */
+ * two events at once. One in twenty is rolled back. A writer's first order and one in two
+ * hundred lack their quantity (poison), one in fifty is not to be handled yet (retry, and what
+ * follows it parks behind it). */
 #include "writers.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -47,7 +48,8 @@ static void name_event(struct writer *w, struct plan *p) {
 static void plan_new(struct writer *w, struct plan *p) {
     struct order_event *e = &p->event[p->n];
     *e = (struct order_event){.type = "OrderCreated", .created = true, .sku = p->sku};
-    e->qty = one_in(w, 200) ? 0 : 1 + (int)prng_below(&w->chance, 3);
+    bool first = atomic_load(&w->all->shared->by[w->number].orders) == 0;
+    e->qty = first || one_in(w, 200) ? 0 : 1 + (int)prng_below(&w->chance, 3);
     e->after = one_in(w, 50) ? time_ms() + (int64_t)prng_below(&w->chance, LATER_MS) : 0;
     name_event(w, p);
 }
