@@ -149,6 +149,35 @@ static void what_expires_at_the_end_of_time_does_not_expire(void **state)
     assert_true(b->msg[0].expires_in > 0);
 }
 
+/* ---- a key whose rows are due in the wrong order ------------------------------------------------------------------------- */
+
+/* Written backwards, in one statement: all due at once, the last version with the lowest seq. When the head ends, a claim takes
+ * what fits, not one row. */
+static void followers_written_backwards_leave_together(void **state)
+{
+    struct bench *b = *state;
+    struct settle_item item = {.msg = 0, .to = SETTLE_SENT, .part = -1, .pos = -1};
+    assert_int_equal(script(b, "INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, event_type, payload)"
+                               " SELECT 'e' || (8 - value), 'k', 8 - value, 'T', '{}' FROM json_each('[1,2,3,4,5,6,7]')"), CSN_OK);
+    assert_int_equal(lease(b, "outbox"), CSN_OK);
+    const struct op claim = {.kind = OP_CLAIM, .claim = {.lane_name = "outbox", .lanes = 1, .epoch = b->epoch, .boot = "boot",
+                                                         .token = "t", .limit = ROWS, .park_limit = 100, .bytes = 1 << 20,
+                                                         .lease = 30 * SECOND, .longest_backoff = 60 * SECOND}};
+    b->op = claim;
+    assert_int_equal(run(b, b->relay, SECOND), CSN_OK);
+    assert_int_equal(b->batch.n, 1);
+    assert_int_equal(b->op.claim.parked, 6);
+    b->op = (struct op){.kind = OP_SETTLE, .settle = {.token = "t", .item = &item, .n = 1}};
+    assert_int_equal(run(b, b->relay, SECOND), CSN_OK);
+    assert_int_equal(b->op.settle.released, 6);
+    b->op = claim;
+    assert_int_equal(run(b, b->relay, SECOND), CSN_OK);
+    assert_int_equal(b->batch.n, 6);
+    assert_int_equal(b->op.claim.parked, 0);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(b->msg[i].version, i + 2);
+}
+
 /* ---- handlers ------------------------------------------------------------------------------------------------------------ */
 
 /* A batch that runs out of time while it only reads says so as one that writes does: no message of it is blamed. */
@@ -264,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_expires_at_the_end_of_time_does_not_expire, begin, end),
+        cmocka_unit_test_setup_teardown(followers_written_backwards_leave_together, begin, end),
         cmocka_unit_test_setup_teardown(a_batch_that_runs_out_of_time_blames_nobody, begin, end),
         cmocka_unit_test_setup_teardown(the_wait_for_the_lock_is_not_the_handlers, begin, end),
         cmocka_unit_test_setup_teardown(a_file_that_was_moved_is_not_written, begin, end),
