@@ -1,8 +1,10 @@
-/* claim_settle.c: what the driver costs above SQLite itself. Two loops drain the same table of pending events, in turns, five
- * rounds: a bare one (prepared statements and nothing else), and the driver's group of SETTLE and CLAIM with its fence, its look
- * at the row before in each key and its whole message. Both have the same batch, one commit per batch, WAL and synchronous=FULL.
+/* claim_settle.c: what the driver costs above SQLite itself. Two loops drain the same table of
+ * pending events, in turns, five rounds: a bare one (prepared statements and nothing else), and the
+ * driver's group of SETTLE and CLAIM with its fence, its look at the row before in each key and its
+ * whole message. Both have the same batch, one commit per batch, WAL and synchronous=FULL.
  *
- *   bench-claim-settle [FOLDER [EVENTS [BATCH]]]      prints events per second: min, median, max of both, and the ratio
+ *   bench-claim-settle [FOLDER [EVENTS [BATCH]]]      prints events per second: min, median, max of
+ * both, and the ratio
  */
 #include "store/sqlite.h"
 #include "store/store.h"
@@ -20,31 +22,27 @@ struct bench {
     double cpu[2];          /* microseconds of processor per event, all rounds */
 };
 
-static _Noreturn void die(const char *what, const char *why)
-{
+static _Noreturn void die(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);
     exit(1);
 }
 
-/* ---- the bare loop: at most 60 lines --------------------------------------------------------------------------------------- */
+/* ---- the bare loop: at most 60 lines ---- */
 
-static sqlite3_stmt *bare_prepare(sqlite3 *db, const char *sql)
-{
+static sqlite3_stmt *bare_prepare(sqlite3 *db, const char *sql) {
     sqlite3_stmt *s = NULL;
     if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK)
         die("bare", sqlite3_errmsg(db));
     return s;
 }
 
-static void bare_do(sqlite3 *db, sqlite3_stmt *s)
-{
+static void bare_do(sqlite3 *db, sqlite3_stmt *s) {
     if (sqlite3_step(s) != SQLITE_DONE)
         die("bare", sqlite3_errmsg(db));
     sqlite3_reset(s);
 }
 
-static uint32_t bare_drain(const struct bench *b, int64_t *seq, char *payload)
-{
+static uint32_t bare_drain(const struct bench *b, int64_t *seq, char *payload) {
     sqlite3 *db = NULL;
     uint32_t n = 0, sent = 0;
     int64_t now = sqlite_clock();
@@ -52,13 +50,16 @@ static uint32_t bare_drain(const struct bench *b, int64_t *seq, char *payload)
         die("bare", "cannot open");
     sqlite3_exec(db, "PRAGMA synchronous = FULL", NULL, NULL, NULL);
     sqlite3_stmt *begin = bare_prepare(db, "BEGIN IMMEDIATE"), *commit = bare_prepare(db, "COMMIT");
-    sqlite3_stmt *due = bare_prepare(db, "SELECT seq, payload FROM outbox_events WHERE status = 'pending'"
-                                         " AND next_attempt_at <= ?1 ORDER BY next_attempt_at, seq LIMIT ?2");
-    sqlite3_stmt *take = bare_prepare(db, "UPDATE outbox_events SET status = 'sending', claim_token = 'token', lease_until = ?1,"
-                                          " claimed_at = ?2, attempts = attempts + 1 WHERE seq = ?3");
-    sqlite3_stmt *done = bare_prepare(db, "UPDATE outbox_events SET status = 'sent', sent_at = ?1, claim_token = NULL,"
-                                          " lease_until = NULL WHERE seq = ?2 AND status = 'sending'"
-                                          " AND claim_token = 'token'");
+    sqlite3_stmt *due =
+        bare_prepare(db, "SELECT seq, payload FROM outbox_events WHERE status = 'pending'"
+                         " AND next_attempt_at <= ?1 ORDER BY next_attempt_at, seq LIMIT ?2");
+    sqlite3_stmt *take = bare_prepare(
+        db, "UPDATE outbox_events SET status = 'sending', claim_token = 'token', lease_until = ?1,"
+            " claimed_at = ?2, attempts = attempts + 1 WHERE seq = ?3");
+    sqlite3_stmt *done = bare_prepare(
+        db, "UPDATE outbox_events SET status = 'sent', sent_at = ?1, claim_token = NULL,"
+            " lease_until = NULL WHERE seq = ?2 AND status = 'sending'"
+            " AND claim_token = 'token'");
     sqlite3_bind_int64(due, 1, now);
     sqlite3_bind_int64(due, 2, b->batch);
     sqlite3_bind_int64(take, 1, now + 30000000);
@@ -88,7 +89,7 @@ static uint32_t bare_drain(const struct bench *b, int64_t *seq, char *payload)
     return sent;
 }
 
-/* ---- the driver ------------------------------------------------------------------------------------------------------------ */
+/* ---- the driver ---- */
 
 struct driven {
     void *conn;
@@ -97,8 +98,7 @@ struct driven {
     struct settle_item item[BATCH_MAX];
 };
 
-static void run(struct driven *d, struct op *group)
-{
+static void run(struct driven *d, struct op *group) {
     for (struct op *op = group; op; op = op->next)
         op->deadline = sqlite_steady() + 5000000;
     sqlite_driver.run(d->conn, group);
@@ -106,20 +106,31 @@ static void run(struct driven *d, struct op *group)
         die("driver", group->result.text);
 }
 
-static void driven_open(struct driven *d, const struct bench *b)
-{
+static void driven_open(struct driven *d, const struct bench *b) {
     csn_error err = {0};
 
     if (sqlite_driver.open(b->url, ROLE_RELAY, &d->conn, &err) != CSN_OK)
         die("driver", err.text);
-    d->lease = (struct op){.kind = OP_LEASE,
-                           .lease = {.name = "outbox", .boot = "bench", .want = 1, .lease = 60000000, .longest = 240000000}};
+    d->lease = (struct op){
+        .kind = OP_LEASE,
+        .lease = {
+            .name = "outbox", .boot = "bench", .want = 1, .lease = 60000000, .longest = 240000000}};
     run(d, &d->lease);
-    d->claim = (struct op){.kind = OP_CLAIM, .batch = &d->batch,
-                           .claim = {.lane_name = "outbox", .boot = "bench", .token = "token", .lanes = 1,
-                                     .epoch = d->lease.lease.epoch, .limit = b->batch, .park_limit = b->batch, .bytes = 64 << 20,
-                                     .lease = 30000000, .longest_backoff = 60000000}};
-    d->settle = (struct op){.kind = OP_SETTLE, .next = &d->claim, .batch = &d->batch,
+    d->claim = (struct op){.kind = OP_CLAIM,
+                           .batch = &d->batch,
+                           .claim = {.lane_name = "outbox",
+                                     .boot = "bench",
+                                     .token = "token",
+                                     .lanes = 1,
+                                     .epoch = d->lease.lease.epoch,
+                                     .limit = b->batch,
+                                     .park_limit = b->batch,
+                                     .bytes = 64 << 20,
+                                     .lease = 30000000,
+                                     .longest_backoff = 60000000}};
+    d->settle = (struct op){.kind = OP_SETTLE,
+                            .next = &d->claim,
+                            .batch = &d->batch,
                             .settle = {.token = "token", .member = 1, .item = d->item}};
     arena_init(&d->batch.arena, 128 << 20);
     d->batch.cap = b->batch;
@@ -128,10 +139,10 @@ static void driven_open(struct driven *d, const struct bench *b)
         die("driver", "out of memory");
 }
 
-static uint32_t driven_drain(const struct bench *b)
-{
+static uint32_t driven_drain(const struct bench *b) {
     struct driven *d = calloc(1, sizeof *d);
-    struct batch before = {0}; /* SETTLE is of the batch that CLAIM replaces in the same group: it needs its own */
+    struct batch before = {
+        0}; /* SETTLE is of the batch that CLAIM replaces in the same group: it needs its own */
     uint32_t sent = 0;
 
     if (!d)
@@ -152,7 +163,8 @@ static uint32_t driven_drain(const struct bench *b)
         before = d->batch;
         d->batch = swap;
         for (uint32_t i = 0; i < before.n; i++)
-            d->item[i] = (struct settle_item){.msg = i, .to = SETTLE_SENT, .published_ago = 100, .part = 0, .pos = i};
+            d->item[i] = (struct settle_item){
+                .msg = i, .to = SETTLE_SENT, .published_ago = 100, .part = 0, .pos = i};
     }
     sqlite_driver.close(d->conn);
     arena_free(&d->batch.arena);
@@ -163,10 +175,9 @@ static uint32_t driven_drain(const struct bench *b)
     return sent;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------------------------------- */
+/* ---- rounds ---- */
 
-static void remove_store(const struct bench *b)
-{
+static void remove_store(const struct bench *b) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     char path[620];
 
@@ -176,34 +187,36 @@ static void remove_store(const struct bench *b)
     }
 }
 
-static void fill(const struct bench *b)
-{
+static void fill(const struct bench *b) {
     csn_error err = {0};
     struct db *db = NULL;
     char sql[700];
 
     remove_store(b);
     snprintf(sql, sizeof sql,
-             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %u - 1) INSERT INTO"
-             " outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)"
-             " SELECT printf('0190a2b4-%%04x-7000-8000-%%012x', i >> 16, i), 'order', 'customer-' || (i * 7919 %% %u),"
+             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %u - 1) "
+             "INSERT INTO"
+             " outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, "
+             "event_type, payload)"
+             " SELECT printf('0190a2b4-%%04x-7000-8000-%%012x', i >> 16, i), 'order', 'customer-' "
+             "|| (i * 7919 %% %u),"
              " i, 'OrderCreated', '{\"note\": \"' || printf('%%.*c', 280, 'x') || '\"}' FROM n;"
-             " PRAGMA wal_checkpoint(TRUNCATE)", b->events, b->events / 4 + 1);
-    if (schema_apply(b->url, &err) != CSN_OK || db_open(b->url, 0, &db, &err) != CSN_OK || db_script(db, sql, &err) != CSN_OK)
+             " PRAGMA wal_checkpoint(TRUNCATE)",
+             b->events, b->events / 4 + 1);
+    if (schema_apply(b->url, &err) != CSN_OK || db_open(b->url, 0, &db, &err) != CSN_OK ||
+        db_script(db, sql, &err) != CSN_OK)
         die("fill", err.text);
     db_close(db);
 }
 
-static double cpu_now(void)
-{
+static double cpu_now(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static double timed(struct bench *b, bool driver)
-{
+static double timed(struct bench *b, bool driver) {
     static char payload[1 << 20];
     static int64_t seq[BATCH_MAX];
     csn_usec began;
@@ -220,19 +233,18 @@ static double timed(struct bench *b, bool driver)
     return (double)sent * 1e6 / (double)took;
 }
 
-static int by_rate(const void *a, const void *b)
-{
+static int by_rate(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct bench b = {.events = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 20000,
                       .batch = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 200};
     const char *folder = argc > 1 ? argv[1] : ".";
 
-    if (b.events < 1 || b.events > 10000000 || b.batch < 1 || b.batch > BATCH_MAX || strlen(folder) > 500)
+    if (b.events < 1 || b.events > 10000000 || b.batch < 1 || b.batch > BATCH_MAX ||
+        strlen(folder) > 500)
         die("usage", "bench-claim-settle [FOLDER [EVENTS [BATCH, at most 1000]]]");
     snprintf(b.path, sizeof b.path, "%s/bench-claim-settle-%d.db", folder, (int)getpid());
     snprintf(b.url, sizeof b.url, "sqlite:%s", b.path);
@@ -241,12 +253,15 @@ int main(int argc, char **argv)
         b.rate[1][i] = timed(&b, true);
     }
     remove_store(&b);
-    printf("%u events, batch %u, one commit per batch, synchronous=FULL; events/s\n", b.events, b.batch);
+    printf("%u events, batch %u, one commit per batch, synchronous=FULL; events/s\n", b.events,
+           b.batch);
     for (int k = 0; k < 2; k++) {
         qsort(b.rate[k], ROUNDS, sizeof b.rate[k][0], by_rate);
-        printf("%-7s min %8.0f  median %8.0f  max %8.0f  processor %6.1f us/event\n", k ? "driver" : "bare", b.rate[k][0], b.rate[k][ROUNDS / 2],
-               b.rate[k][ROUNDS - 1], b.cpu[k]);
+        printf("%-7s min %8.0f  median %8.0f  max %8.0f  processor %6.1f us/event\n",
+               k ? "driver" : "bare", b.rate[k][0], b.rate[k][ROUNDS / 2], b.rate[k][ROUNDS - 1],
+               b.cpu[k]);
     }
-    printf("ratio of medians %.2f, of processor time %.2f\n", b.rate[1][ROUNDS / 2] / b.rate[0][ROUNDS / 2], b.cpu[0] / b.cpu[1]);
+    printf("ratio of medians %.2f, of processor time %.2f\n",
+           b.rate[1][ROUNDS / 2] / b.rate[0][ROUNDS / 2], b.cpu[0] / b.cpu[1]);
     return 0;
 }

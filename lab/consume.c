@@ -1,7 +1,7 @@
-/* consume.c: experiments on the consuming side: what commits together with its inbox row, and what a
- * second delivery finds. */
-#include "lab/experiments.h"
+/* consume.c: experiments on the consuming side: what commits together with its inbox row, and what
+ * a second delivery finds. */
 #include "host/clock.h"
+#include "lab/experiments.h"
 #include "store/run.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -17,9 +17,10 @@ static void expect_untouched(struct stage *s, const char *when) {
     expect_int(s, STOCK, 0, inbox_sql, text);
     (void)snprintf(text, sizeof text, TEXT("%s: stock untouched", "%s：库存未变"), when);
     expect_int(s, STOCK, 100000, stock_sql, text);
-    (void)snprintf(text, sizeof text, TEXT("%s: no reservation, no journal, no result event",
-                                           "%s：没有预占、流水和结果事件"),
-                   when);
+    (void)snprintf(
+        text, sizeof text,
+        TEXT("%s: no reservation, no journal, no result event", "%s：没有预占、流水和结果事件"),
+        when);
     expect_int(s, STOCK, 0,
                "SELECT (SELECT count(*) FROM reservation) + (SELECT count(*) FROM stock_journal) + "
                "(SELECT count(*) FROM outbox_events)",
@@ -27,7 +28,8 @@ static void expect_untouched(struct stage *s, const char *when) {
 }
 
 static void expect_once(struct stage *s) {
-    expect_int(s, STOCK, 99995, stock_sql, TEXT("stock of A: 100000 − 5", "商品 A 的可用量：100000 − 5"));
+    expect_int(s, STOCK, 99995, stock_sql,
+               TEXT("stock of A: 100000 − 5", "商品 A 的可用量：100000 − 5"));
     expect_int(s, STOCK, 1, inbox_sql, TEXT("one inbox row", "一条收件记录"));
     expect_int(s, STOCK, 1, "SELECT count(*) FROM outbox_events",
                TEXT("one result event", "一个结果事件"));
@@ -46,9 +48,10 @@ void a4_throw_before_commit(struct stage *s) {
     daemon_start(s, "A", rule);
     stage_order(s, "9001", "E-9001-1", "A", 5);
     gate_arrived(s, "handled");
-    stage_step(s, "%s", TEXT("the first attempt failed after its SQL; the second stands before its "
-                             "commit",
-                             "首次尝试在业务 SQL 之后失败；第二次停在提交之前"));
+    stage_step(s, "%s",
+               TEXT("the first attempt failed after its SQL; the second stands before its "
+                    "commit",
+                    "首次尝试在业务 SQL 之后失败；第二次停在提交之前"));
     stage_state(s, BETWEEN);
     expect_untouched(s, TEXT("after the exception", "异常之后"));
     daemon_kill(s, "A");
@@ -80,10 +83,12 @@ void a5_no_ack(struct stage *s) {
     daemon_start(s, "B", "inbox.committed=crash@1");
     stage_order(s, "9002", "E-9002-1", "A", 7);
     daemon_dies(s, "B");
-    stage_step(s, "%s", TEXT("killed after the commit, before the ack", "提交之后、ACK 之前被杀死"));
-    expect_int(s, ORDERS, 1,
-               "SELECT count(*) FROM consign_queue WHERE event_id = 'E-9002-1' AND acked_at IS NULL",
-               TEXT("committed, and not acknowledged", "已提交，但未确认"));
+    stage_step(s, "%s",
+               TEXT("killed after the commit, before the ack", "提交之后、ACK 之前被杀死"));
+    expect_int(
+        s, ORDERS, 1,
+        "SELECT count(*) FROM consign_queue WHERE event_id = 'E-9002-1' AND acked_at IS NULL",
+        TEXT("committed, and not acknowledged", "已提交，但未确认"));
     expect_int(s, STOCK, 99988, stock_sql, TEXT("the effect is there", "业务效果已在"));
     daemon_start(s, "C", NULL);
     stage_quiet(s);
@@ -186,13 +191,14 @@ static void compare(struct stage *s, const struct hand *hand) {
         if (hand[i].failed.status != CSN_OK)
             stage_broke(s, &hand[i].failed);
     (void)snprintf(got, sizeof got, "%u", ran);
-    expect(s, ran == ROUNDS, TEXT("of 48 deliveries 24 ran the handler", "48 次投递中 24 次运行了处理器"),
-           "24", got);
+    expect(s, ran == ROUNDS,
+           TEXT("of 48 deliveries 24 ran the handler", "48 次投递中 24 次运行了处理器"), "24", got);
     (void)snprintf(got, sizeof got, "%u", seen);
-    expect(s, seen == ROUNDS, TEXT("the other 24 found the event done", "其余 24 次查得已处理"), "24",
-           got);
-    stage_step(s, TEXT("connection 1 came first %u times, connection 2 %u times",
-                       "连接 1 先到 %u 次，连接 2 先到 %u 次"),
+    expect(s, seen == ROUNDS, TEXT("the other 24 found the event done", "其余 24 次查得已处理"),
+           "24", got);
+    stage_step(s,
+               TEXT("connection 1 came first %u times, connection 2 %u times",
+                    "连接 1 先到 %u 次，连接 2 先到 %u 次"),
                outcomes(&hand[0], APPLY_VERDICT), outcomes(&hand[1], APPLY_VERDICT));
 }
 
@@ -232,15 +238,17 @@ void a6_two_connections(struct stage *s) {
         stage_broke(s, &err);
         return;
     }
-    stage_step(s, "%s", TEXT("24 events, each handed to two connections at the same moment",
-                             "24 个事件，每个同时交给两个连接"));
+    stage_step(s, "%s",
+               TEXT("24 events, each handed to two connections at the same moment",
+                    "24 个事件，每个同时交给两个连接"));
     open_and_race(s, &(struct handler){.sql = &sql});
     sql_handler_free(&sql);
     stage_state(s, AFTER);
     expect_int(s, STOCK, 976, "SELECT available FROM stock WHERE sku = 'C'",
                TEXT("stock of C: 1000 − 24 × 1, once for each event",
                     "商品 C 的可用量：1000 − 24 × 1，每个事件一次"));
-    expect_int(s, STOCK, ROUNDS, inbox_sql, TEXT("one inbox row for each event", "每个事件一条收件记录"));
+    expect_int(s, STOCK, ROUNDS, inbox_sql,
+               TEXT("one inbox row for each event", "每个事件一条收件记录"));
     expect_int(s, STOCK, ROUNDS,
                "SELECT count(*) FROM consumer_inbox WHERE duplicates = 1 AND attempts = 1",
                TEXT("each was run once and seen once more", "每个运行一次、再次见到一次"));
@@ -259,14 +267,14 @@ void b7_two_consumers(struct stage *s) {
     gate_arrived(s, "handled");
     stage_state(s, BEFORE);
     expect_int(s, STOCK, 100, "SELECT available FROM stock WHERE sku = 'T'",
-               TEXT("A has run the handler, and nothing is committed",
-                    "A 已运行处理器，尚未提交"));
+               TEXT("A has run the handler, and nothing is committed", "A 已运行处理器，尚未提交"));
     daemon_freeze(s, "A");
     daemon_start(s, "B", NULL);
     await_least(s, ORDERS, 2, "SELECT deliveries FROM consign_queue WHERE event_id = 'E-301'",
                 TEXT("E-301 is delivered to B as well", "E-301 也投递给了 B"));
-    stage_step(s, "%s", TEXT("the lease of A is over; B has E-301 in hand, too, and waits for A's lock",
-                             "A 的租约到期；B 也拿到 E-301，等待 A 的锁"));
+    stage_step(s, "%s",
+               TEXT("the lease of A is over; B has E-301 in hand, too, and waits for A's lock",
+                    "A 的租约到期；B 也拿到 E-301，等待 A 的锁"));
     expect_int(s, STOCK, 0, inbox_sql,
                TEXT("a look before the insert would say \"no record\" to both",
                     "先查后写的话，两者都会查到“无记录”"));

@@ -1,5 +1,5 @@
-/* deduction.c: the worked examples B1, B2 and B4 to B6: their ids, their order of events, their timings
- * scaled to what a database on a disk can show. */
+/* deduction.c: the worked examples B1, B2 and B4 to B6: their ids, their order of events, their
+ * timings scaled to what a database on a disk can show. */
 #include "lab/experiments.h"
 #include "lab/wire.h"
 #include <inttypes.h>
@@ -12,7 +12,8 @@ static void counter_sql(const char *name, char *ret, size_t size) {
                    name);
 }
 
-/* A machine that is slow enough times out once more; each time is counted, and the last one is not. */
+/* A machine that is slow enough times out once more; each time is counted, and the last one is not.
+ */
 static void expect_unknown(struct stage *s) {
     char sql[200];
     counter_sql("unknown", sql, sizeof sql);
@@ -71,8 +72,8 @@ static void five_layers(struct stage *s, enum when when, int64_t from) {
           at(s, ORDERS, "SELECT at FROM consign_attempts WHERE kind = 'unanswered' ORDER BY seq",
              from));
     layer(t, 2, TEXT("broker", "代理"), queue,
-          at(s, ORDERS,
-             "SELECT min(published_at) FROM consign_queue WHERE subscription = 'stock'", from));
+          at(s, ORDERS, "SELECT min(published_at) FROM consign_queue WHERE subscription = 'stock'",
+             from));
     layer(t, 3, TEXT("consumer", "消费者"), inbox,
           at(s, STOCK, "SELECT processed_at FROM consumer_inbox WHERE consumer_name = 'stock'",
              from));
@@ -127,10 +128,10 @@ void b1_five_layers(struct stage *s) {
                "SELECT count(*) FROM consign_queue WHERE event_type = 'OrderCreated' AND event_id "
                "<> 'E-9001-1'",
                TEXT("and under no other", "没有其他标识"));
-    expect_int(s, STOCK, 1, "SELECT count(*) FROM reservation WHERE order_id = 'O-9001' AND qty = 5",
+    expect_int(s, STOCK, 1,
+               "SELECT count(*) FROM reservation WHERE order_id = 'O-9001' AND qty = 5",
                TEXT("one reservation", "一笔预占"));
-    expect_least(s, STOCK, 1,
-                 "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-9001-1'",
+    expect_least(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-9001-1'",
                  TEXT("the second copy was found done", "第二份查得已处理"));
     expect_books(s);
     daemon_stop(s, "A");
@@ -156,11 +157,13 @@ static void at_most_once(struct stage *s) {
         stage_broke(s, &err);
     int code = stage_command(s, (const char *const[]){"lab", "act", "ack-first", s->url[ORDERS]}, 4,
                              NULL, 0);
-    stage_step(s, "%s", TEXT("plan A: acknowledged first, then killed before the effect",
-                             "方案甲：先确认，写库之前被杀死"));
+    stage_step(s, "%s",
+               TEXT("plan A: acknowledged first, then killed before the effect",
+                    "方案甲：先确认，写库之前被杀死"));
     (void)snprintf(got, sizeof got, "%d", code);
-    expect(s, code == 137, TEXT("plan A: the process died after its ack", "方案甲：进程在确认之后死亡"),
-           "137", got);
+    expect(s, code == 137,
+           TEXT("plan A: the process died after its ack", "方案甲：进程在确认之后死亡"), "137",
+           got);
     if (!stage_going(s))
         return;
     st = wire_open(&w, s->url[ORDERS], "second", &err);
@@ -170,10 +173,12 @@ static void at_most_once(struct stage *s) {
     if (st != CSN_OK)
         stage_broke(s, &err);
     (void)snprintf(got, sizeof got, "%u", n);
-    expect(s, n == 0, TEXT("plan A: the next consumer is given nothing", "方案甲：重启后收不到任何消息"),
-           "0", got);
-    expect_int(s, STOCK, 0, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
-               TEXT("plan A: E-42 is lost for ever (at most once)", "方案甲：E-42 永久遗漏（至多一次）"));
+    expect(s, n == 0,
+           TEXT("plan A: the next consumer is given nothing", "方案甲：重启后收不到任何消息"), "0",
+           got);
+    expect_int(
+        s, STOCK, 0, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
+        TEXT("plan A: E-42 is lost for ever (at most once)", "方案甲：E-42 永久遗漏（至多一次）"));
 }
 
 void b2_ack_order(struct stage *s) {
@@ -182,8 +187,9 @@ void b2_ack_order(struct stage *s) {
     daemon_start(s, "A", "inbox.committed=crash@1");
     stage_order(s, "O-42", "E-42", "A", 5);
     daemon_dies(s, "A");
-    stage_step(s, "%s", TEXT("plan B: effect first, killed before the ack",
-                             "方案乙：先写业务，确认之前被杀死"));
+    stage_step(
+        s, "%s",
+        TEXT("plan B: effect first, killed before the ack", "方案乙：先写业务，确认之前被杀死"));
     expect_int(s, STOCK, 1, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
                TEXT("plan B: the effect is committed", "方案乙：业务流水已提交"));
     daemon_start(s, "B", NULL);
@@ -193,9 +199,9 @@ void b2_ack_order(struct stage *s) {
                  "SELECT deliveries FROM consign_queue WHERE event_id = 'E-42' AND subscription = "
                  "'stock'",
                  TEXT("plan B: E-42 is read again", "方案乙：E-42 被再次读取"));
-    expect_least(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-42'",
-                 TEXT("plan B: the unique row answers \"done already\"",
-                      "方案乙：唯一约束返回“已处理”"));
+    expect_least(
+        s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'E-42'",
+        TEXT("plan B: the unique row answers \"done already\"", "方案乙：唯一约束返回“已处理”"));
     expect_int(s, STOCK, 1, "SELECT count(*) FROM stock_journal WHERE event_id = 'E-42'",
                TEXT("plan B: one effect (at least once, effect once)",
                     "方案乙：业务效果仍为一次（至少一次投递）"));
@@ -206,11 +212,11 @@ void b2_ack_order(struct stage *s) {
 
 /* ---- B4 ---- */
 
-static const char ledger_sql[] =
-    "-- handler ledger\n"
-    "INSERT INTO ledger(event_id, payment, amount) VALUES (:event_id, :aggregate_id, :payload.qty);\n"
-    "-- expect rows 1\n"
-    "-- verdict done\n";
+static const char ledger_sql[] = "-- handler ledger\n"
+                                 "INSERT INTO ledger(event_id, payment, amount) VALUES (:event_id, "
+                                 ":aggregate_id, :payload.qty);\n"
+                                 "-- expect rows 1\n"
+                                 "-- verdict done\n";
 
 static void b4_settings(struct stage *s) {
     stage_write(s, "handlers/ledger.sql", ledger_sql);
@@ -245,8 +251,7 @@ void b4_stored_unconfirmed(struct stage *s) {
     daemon_ready(s, "A");
     stage_order(s, "P-77", "E-PAY-77", "A", 120);
     gate_arrived(s, "stored");
-    expect_int(s, ORDERS, 1,
-               "SELECT count(*) FROM consign_queue WHERE event_id = 'E-PAY-77'",
+    expect_int(s, ORDERS, 1, "SELECT count(*) FROM consign_queue WHERE event_id = 'E-PAY-77'",
                TEXT("the broker stored it before the time-out", "代理在超时之前已落盘"));
     await_least(s, ORDERS, 1,
                 "SELECT count(*) FROM consign_attempts WHERE kind = 'unanswered' AND code = 3005",
@@ -310,8 +315,9 @@ void b5_before_connection(struct stage *s) {
     expect_books(s);
     daemon_stop(s, "A");
     expect_int(s, ORDERS, 1, back, TEXT("counter given_back: 1", "计数 given_back：1"));
-    expect_int(s, ORDERS, 0, unknown,
-               TEXT("counter unknown: 0, for nothing was asked", "计数 unknown：0，因为请求并未发出"));
+    expect_int(
+        s, ORDERS, 0, unknown,
+        TEXT("counter unknown: 0, for nothing was asked", "计数 unknown：0，因为请求并未发出"));
 }
 
 /* ---- B6 ---- */
@@ -344,7 +350,8 @@ void b6_ack_lost(struct stage *s) {
     stage_state(s, AFTER);
     stage_sheet(s, AFTER, "parcel", TEXT("parcel", "包裹"), STOCK, "SELECT * FROM parcel");
     stage_sheet(s, AFTER, "track", TEXT("track", "轨迹"), STOCK, "SELECT * FROM track");
-    expect_int(s, STOCK, 17, "SELECT version FROM parcel", TEXT("the parcel is at 17", "包裹版本为 17"));
+    expect_int(s, STOCK, 17, "SELECT version FROM parcel",
+               TEXT("the parcel is at 17", "包裹版本为 17"));
     expect_int(s, STOCK, 1, "SELECT count(*) FROM track WHERE version = 17",
                TEXT("one track row", "一条轨迹"));
     expect_int(s, STOCK, 1, "SELECT duplicates FROM consumer_inbox WHERE event_id = 'TRACK-9#17'",

@@ -16,11 +16,11 @@ struct stage;
 
 struct experiment {
     const char *id;
-    const char *title[2];  /* by enum language */
-    const char *inject[2]; /* what is injected where */
+    const char *title[2];              /* by enum language */
+    const char *inject[2];             /* what is injected where */
     const char *held[LAB_HELD_MAX][2]; /* what constraint or recovery holds it */
-    const char *mutant;    /* test/mutants/NAME.sed turns it red */
-    const char *sabotage[2]; /* what that mutant does */
+    const char *mutant;                /* test/mutants/NAME.sed turns it red */
+    const char *sabotage[2];           /* what that mutant does */
     void (*run)(struct stage *s);
 };
 

@@ -1,8 +1,8 @@
 /* process.c: daemons and commands as processes, and gates.
  *
- * A gate is a FIFO. A process at a failpoint "pause:FIFO" opens it for reading and stands there until
- * a writer has come and gone; opening it for writing without blocking works exactly when somebody
- * stands there, so that "has it arrived?" is a question with an answer. */
+ * A gate is a FIFO. A process at a failpoint "pause:FIFO" opens it for reading and stands there
+ * until a writer has come and gone; opening it for writing without blocking works exactly when
+ * somebody stands there, so that "has it arrived?" is a question with an answer. */
 #include "lab/process.h"
 #include "host/clock.h"
 #include <errno.h>
@@ -94,8 +94,7 @@ int stage_command(struct stage *s, const char *const *arg, int args, char *ret, 
         return -1;
     if (!ended(pid, &status)) {
         kill_now(pid);
-        stage_break(s, ERR_LAB_WAIT, TEXT("consign %s did not end", "consign %s 没有结束"),
-                    arg[0]);
+        stage_break(s, ERR_LAB_WAIT, TEXT("consign %s did not end", "consign %s 没有结束"), arg[0]);
     }
     if (ret && size > 0)
         read_whole(path, ret, size);
@@ -195,8 +194,8 @@ void daemon_ready(struct stage *s, const char *name) {
     while (stage_going(s) && ask_int(s, ORDERS, sql) == 0) {
         must_run(s, a);
         if (clock_now() >= until)
-            stage_break(s, ERR_LAB_WAIT,
-                        TEXT("daemon %s is not ready", "守护进程 %s 没有就绪"), name);
+            stage_break(s, ERR_LAB_WAIT, TEXT("daemon %s is not ready", "守护进程 %s 没有就绪"),
+                        name);
         process_rest();
     }
 }
@@ -234,10 +233,10 @@ void daemon_dies(struct stage *s, const char *name) {
     if (over)
         a->pid = 0;
     if (!over || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
-        stage_break(s, ERR_LAB_PROCESS,
-                    TEXT("daemon %s was not killed at its failpoint",
-                         "守护进程 %s 没有在故障点被杀死"),
-                    name);
+        stage_break(
+            s, ERR_LAB_PROCESS,
+            TEXT("daemon %s was not killed at its failpoint", "守护进程 %s 没有在故障点被杀死"),
+            name);
     stage_step(s, TEXT("daemon %s killed at its failpoint", "守护进程 %s 在故障点被杀死"), name);
 }
 
@@ -295,8 +294,8 @@ void gate_arrived(struct stage *s, const char *name) {
         if (errno != ENXIO)
             stage_break(s, ERR_WRITE, "%s: %s", g->path, strerror(errno));
         else if (clock_now() >= until)
-            stage_break(s, ERR_LAB_WAIT,
-                        TEXT("nobody came to the gate %s", "没有进程到达关口 %s"), name);
+            stage_break(s, ERR_LAB_WAIT, TEXT("nobody came to the gate %s", "没有进程到达关口 %s"),
+                        name);
         process_rest();
     }
     stage_step(s, TEXT("held at the gate %s", "停在关口 %s"), name);

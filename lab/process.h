@@ -6,7 +6,7 @@
 
 enum { WAIT_LONGEST = 15000000, WAIT_STEP = 5000 };
 
-void process_rest(void);               /* between two looks */
-void processes_end(struct stage *s);   /* whatever still runs is killed and reaped */
+void process_rest(void);             /* between two looks */
+void processes_end(struct stage *s); /* whatever still runs is killed and reaped */
 
 #endif

@@ -1,7 +1,7 @@
-/* report.h: what an experiment leaves behind for people and programs: the steps that were taken, the
- * state before and after as small tables, and the assertions with what was expected and what was
- * found. Texts are in the reader's language already. Everything is bounded; what does not fit is
- * itself a failed assertion, never silence. */
+/* report.h: what an experiment leaves behind for people and programs: the steps that were taken,
+ * the state before and after as small tables, and the assertions with what was expected and what
+ * was found. Texts are in the reader's language already. Everything is bounded; what does not fit
+ * is itself a failed assertion, never silence. */
 #ifndef CSN_LAB_REPORT_H
 #define CSN_LAB_REPORT_H
 
@@ -48,10 +48,10 @@ struct report {
     struct check check[CHECKS_MAX];
     struct report_step step[STEPS_MAX];
     uint32_t sheets, checks, steps;
-    uint32_t failed;      /* checks */
-    csn_error broken;     /* status CSN_OK: the experiment ran to its end */
+    uint32_t failed;  /* checks */
+    csn_error broken; /* status CSN_OK: the experiment ran to its end */
     csn_usec took;
-    char folder[256];     /* where it ran; empty: it is gone */
+    char folder[256]; /* where it ran; empty: it is gone */
 };
 
 void report_step(struct report *r, csn_usec at, const char *text);

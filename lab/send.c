@@ -53,8 +53,9 @@ static void throw_between(struct stage *s) {
     expect_int(s, ORDERS, 1, "SELECT count(*) FROM orders",
                TEXT("inside the transaction the order is there", "事务内能看到订单"));
     db_rollback(s->db[ORDERS]);
-    stage_step(s, "%s", TEXT("exception after the order insert, before the outbox insert",
-                             "写订单之后、写发件箱之前抛出异常"));
+    stage_step(s, "%s",
+               TEXT("exception after the order insert, before the outbox insert",
+                    "写订单之后、写发件箱之前抛出异常"));
 }
 
 /* The event itself is refused by a named constraint; the order goes with it. */
@@ -80,10 +81,11 @@ void a1_atomic(struct stage *s) {
     stage_state(s, BEFORE);
     throw_between(s);
     expect_nothing(s, TEXT("exception", "异常"));
-    int code = stage_command(
-        s, (const char *const[]){"lab", "act", "tear", s->url[ORDERS], "9001"}, 5, NULL, 0);
-    stage_step(s, "%s", TEXT("process killed after the order insert, before the outbox insert",
-                             "进程在写订单之后、写发件箱之前被杀死"));
+    int code = stage_command(s, (const char *const[]){"lab", "act", "tear", s->url[ORDERS], "9001"},
+                             5, NULL, 0);
+    stage_step(s, "%s",
+               TEXT("process killed after the order insert, before the outbox insert",
+                    "进程在写订单之后、写发件箱之前被杀死"));
     expect(s, code == 128 + 9, TEXT("the process died of SIGKILL", "进程死于 SIGKILL"), "137",
            code == 137 ? "137" : "-");
     expect_nothing(s, TEXT("killed", "被杀死"));
@@ -105,8 +107,9 @@ void a2_restart(struct stage *s) {
     daemon_stop(s, "A");
     stage_order(s, "9001", "E-9001-1", "A", 5);
     stage_state(s, BEFORE);
-    expect_int(s, ORDERS, 0, attempts_sql,
-               TEXT("no dispatcher runs: the event was not claimed", "没有投递器运行：事件未被认领"));
+    expect_int(
+        s, ORDERS, 0, attempts_sql,
+        TEXT("no dispatcher runs: the event was not claimed", "没有投递器运行：事件未被认领"));
     expect_text(s, ORDERS, "pending", "SELECT status FROM outbox_events WHERE seq = 1",
                 TEXT("the intention to send is durable", "发送意图已经持久化"));
     daemon_start(s, "A2", NULL);
@@ -134,11 +137,11 @@ void a3_kill_before_mark(struct stage *s) {
     stage_state(s, AFTER);
     expect_least(s, ORDERS, 2, copies_sql,
                  TEXT("sent again under the same event id", "以同一事件标识再次发送"));
-    expect_least(s, STOCK, 1,
-                 "SELECT duplicates FROM consumer_inbox WHERE consumer_name = 'stock' AND event_id "
-                 "= 'E-9001-1'",
-                 TEXT("delivered more than once, and the inbox counted it",
-                      "投递了不止一次，收件箱已计数"));
+    expect_least(
+        s, STOCK, 1,
+        "SELECT duplicates FROM consumer_inbox WHERE consumer_name = 'stock' AND event_id "
+        "= 'E-9001-1'",
+        TEXT("delivered more than once, and the inbox counted it", "投递了不止一次，收件箱已计数"));
     expect_int(s, STOCK, 1,
                "SELECT attempts FROM consumer_inbox WHERE consumer_name = 'stock' AND event_id = "
                "'E-9001-1'",
@@ -170,8 +173,9 @@ void a7_pause_past_lease(struct stage *s) {
     daemon_start(s, "B", NULL);
     await_least(s, ORDERS, 1, sent_sql, TEXT("B sends the event", "B 发送事件"));
     stage_quiet(s);
-    stage_step(s, "%s", TEXT("B took the lane when A's lease was over, and finished",
-                             "A 的租约到期后 B 接管通道并完成"));
+    stage_step(s, "%s",
+               TEXT("B took the lane when A's lease was over, and finished",
+                    "A 的租约到期后 B 接管通道并完成"));
     stage_state(s, BETWEEN);
     ask_digest(s, ORDERS, rows, before);
     expect_text(s, ORDERS, "B",
@@ -183,10 +187,10 @@ void a7_pause_past_lease(struct stage *s) {
                 TEXT("A tells what became of its late mark", "A 报告其迟到标记的结果"));
     ask_digest(s, ORDERS, rows, after);
     stage_state(s, AFTER);
-    expect(s, strcmp(before, after) == 0,
-           TEXT("the outbox is byte for byte as before A went on",
-                "A 恢复之后发件箱与之前逐字节相同"),
-           before, after);
+    expect(
+        s, strcmp(before, after) == 0,
+        TEXT("the outbox is byte for byte as before A went on", "A 恢复之后发件箱与之前逐字节相同"),
+        before, after);
     expect_int(s, ORDERS, 1, stale, TEXT("one stale write was counted", "记录了一次过期写入"));
     expect_text(s, ORDERS, "B",
                 "SELECT label FROM consign_lanes JOIN consign_members ON boot = owner WHERE name = "
@@ -234,8 +238,9 @@ void a10_lost_commit(struct stage *s) {
                              (const char *const[]){"lab", "act", "place", s->url[ORDERS], "9001",
                                                    "E-9001-1", "A", "5", "die"},
                              9, out, sizeof out);
-    stage_step(s, "%s", TEXT("the client's COMMIT succeeded, the client died before its answer",
-                             "客户端的 COMMIT 成功，答复之前客户端死亡"));
+    stage_step(s, "%s",
+               TEXT("the client's COMMIT succeeded, the client died before its answer",
+                    "客户端的 COMMIT 成功，答复之前客户端死亡"));
     expect(s, code == 128 + 9 && out[0] == '\0',
            TEXT("the first request got no answer", "第一次请求没有得到答复"), "–",
            out[0] ? out : "–");
@@ -254,9 +259,13 @@ void a10_lost_commit(struct stage *s) {
                          (const char *const[]){"lab", "act", "place", s->url[ORDERS], "9001",
                                                "E-9001-other", "A", "6"},
                          8, out, sizeof out);
-    expect(s, code == 65, TEXT("the same number with another quantity is refused (CSN-4005)",
-                               "同一单号、不同数量被拒绝（CSN-4005）"),
-           "65", code == 0 ? "0" : code == 65 ? "65" : out);
+    expect(s, code == 65,
+           TEXT("the same number with another quantity is refused (CSN-4005)",
+                "同一单号、不同数量被拒绝（CSN-4005）"),
+           "65",
+           code == 0    ? "0"
+           : code == 65 ? "65"
+                        : out);
     expect_int(s, ORDERS, 1, "SELECT count(*) FROM orders WHERE qty = 5",
                TEXT("one order, as first written", "一个订单，内容为第一次写入的"));
     expect_int(s, ORDERS, 1, "SELECT count(*) FROM outbox_events WHERE event_type = 'OrderCreated'",
@@ -292,10 +301,12 @@ void a11_broker_loses(struct stage *s) {
     stage_order(s, "9001", "E-9001-1", "A", 5);
     await_least(s, ORDERS, 1, sent_sql, TEXT("event E-9001-1 is sent", "事件 E-9001-1 已发送"));
     stage_state(s, BEFORE);
-    expect_int(s, ORDERS, 1, copies_sql, TEXT("confirmed: the broker had it", "已确认：代理曾持有它"));
+    expect_int(s, ORDERS, 1, copies_sql,
+               TEXT("confirmed: the broker had it", "已确认：代理曾持有它"));
     stage_sql(s, ORDERS, "DELETE FROM consign_queue WHERE event_id = 'E-9001-1'");
-    stage_step(s, "%s", TEXT("the broker loses the confirmed message before anybody received it",
-                             "代理在任何消费者收到之前丢失了已确认的消息"));
+    stage_step(s, "%s",
+               TEXT("the broker loses the confirmed message before anybody received it",
+                    "代理在任何消费者收到之前丢失了已确认的消息"));
     gate_open(s, "receive");
     stage_quiet(s);
     stage_state(s, BETWEEN);
@@ -305,7 +316,8 @@ void a11_broker_loses(struct stage *s) {
     (void)snprintf(got, sizeof got, "%d", code);
     stage_step(s, "consign reconcile run outbox: exit %d", code);
     expect(s, code == 1, TEXT("the books find the difference", "对账发现差异"), "1", got);
-    await_least(s, STOCK, 1, reserved_sql, TEXT("the reservation of order 9001", "订单 9001 的预占"));
+    await_least(s, STOCK, 1, reserved_sql,
+                TEXT("the reservation of order 9001", "订单 9001 的预占"));
     stage_quiet(s);
     stage_state(s, AFTER);
     expect_int(s, ORDERS, 1,

@@ -1,5 +1,5 @@
-/* shop.c: an application as the README tells one to be: its rows and the event in one transaction, by
- * plain INSERTs. */
+/* shop.c: an application as the README tells one to be: its rows and the event in one transaction,
+ * by plain INSERTs. */
 #include "lab/shop.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,8 +10,9 @@ struct shop_answer {
     bool first; /* this call wrote it; else it was there before */
 };
 
-/* An order and its event in one transaction, with the order number as the request's idempotency key:
- * the same request gets its first answer, the same number with another content is CSN_REJECTED. */
+/* An order and its event in one transaction, with the order number as the request's idempotency
+ * key: the same request gets its first answer, the same number with another content is
+ * CSN_REJECTED. */
 csn_status shop_place(struct db *d, const char *order, const char *event, const char *sku,
                       int64_t qty, struct shop_answer *ret, csn_error *err) MUST_USE;
 

@@ -109,8 +109,9 @@ static csn_status run_text(struct db *d, csn_error *err, const char *script, con
 }
 
 #define SHOP_TABLES                                                                                \
-    "SELECT f.name, f.sql, EXISTS (SELECT 1 FROM main.sqlite_schema m WHERE m.name = f.name) FROM " \
-    "fresh.sqlite_schema f WHERE f.type = 'table' AND f.name NOT LIKE 'consign%' AND f.name NOT "   \
+    "SELECT f.name, f.sql, EXISTS (SELECT 1 FROM main.sqlite_schema m WHERE m.name = f.name) "     \
+    "FROM "                                                                                        \
+    "fresh.sqlite_schema f WHERE f.type = 'table' AND f.name NOT LIKE 'consign%' AND f.name NOT "  \
     "LIKE 'sqlite%' AND f.name NOT IN ('outbox_events', 'consumer_inbox') ORDER BY f.rowid "
 
 /* Reads the at-th table of the shop; *ret_made is empty for one that is there already. */
@@ -118,8 +119,8 @@ static csn_status read_table(struct stmt *q, int at, bool *ret_row, char name[CE
                              char made[2048], csn_error *err) {
     stmt_bind_int(q, 1, at);
     csn_status st = stmt_next(q, ret_row, err);
-    if (st == CSN_OK && *ret_row && (!copy_text(name, CELL_SIZE, stmt_text(q, 0)) ||
-                                     !copy_text(made, 2048, stmt_text(q, 1))))
+    if (st == CSN_OK && *ret_row &&
+        (!copy_text(name, CELL_SIZE, stmt_text(q, 0)) || !copy_text(made, 2048, stmt_text(q, 1))))
         st = error_set(err, CSN_INVALID, ERR_BUG, "%s: too long", stmt_text(q, 0));
     if (st == CSN_OK && *ret_row && stmt_int(q, 2) != 0)
         made[0] = '\0';
@@ -128,8 +129,7 @@ static csn_status read_table(struct stmt *q, int at, bool *ret_row, char name[CE
 }
 
 /* Runs a script for each table of the shop, one by one; NULL: makes those that are missing. */
-static csn_status each_table(struct db *d, const char *tables, const char *script,
-                             csn_error *err) {
+static csn_status each_table(struct db *d, const char *tables, const char *script, csn_error *err) {
     char name[CELL_SIZE] = "", made[2048] = "";
     struct stmt *q = NULL;
     bool row = true;
@@ -152,9 +152,8 @@ static csn_status renew_shop(struct db *d, csn_error *err) {
     csn_status st = each_table(d, forwards, NULL, err);
     if (st == CSN_OK)
         st = each_table(d, backwards, "DELETE FROM main.@", err);
-    return st == CSN_OK
-               ? each_table(d, forwards, "INSERT INTO main.@ SELECT * FROM fresh.@", err)
-               : st;
+    return st == CSN_OK ? each_table(d, forwards, "INSERT INTO main.@ SELECT * FROM fresh.@", err)
+                        : st;
 }
 
 /* Empties a marked store and puts the shop's tables into it as they are in a fresh one. */
@@ -220,8 +219,8 @@ void stage_open(struct stage *s, const struct lab_options *o, const char *id, st
         make_folder(s, id);
     (void)snprintf(shop, sizeof shop, "%s/shop", s->dir);
     if (stage_going(s) &&
-        stage_command(s, (const char *const[]){"init", "--lab", "--dir", shop, "-q"}, 5, NULL,
-                      0) != 0)
+        stage_command(s, (const char *const[]){"init", "--lab", "--dir", shop, "-q"}, 5, NULL, 0) !=
+            0)
         stage_break(s, ERR_WRITE, "consign init --lab --dir %s", shop);
     open_stores(s);
 }
@@ -270,8 +269,9 @@ void stage_order(struct stage *s, const char *order, const char *event, const ch
         return;
     if (shop_place(s->db[ORDERS], order, event, sku, qty, &answer, &err) != CSN_OK)
         stage_broke(s, &err);
-    stage_step(s, TEXT("order %s committed with event %s (%s × %" PRId64 ")",
-                       "订单 %s 与事件 %s 一起提交（%s × %" PRId64 "）"),
+    stage_step(s,
+               TEXT("order %s committed with event %s (%s × %" PRId64 ")",
+                    "订单 %s 与事件 %s 一起提交（%s × %" PRId64 "）"),
                order, event, sku, qty);
 }
 
@@ -353,7 +353,8 @@ void stage_quiet(struct stage *s) {
         "'failed')) AND NOT EXISTS (SELECT 1 FROM consign_queue WHERE acked_at IS NULL) AND NOT "
         "EXISTS (SELECT 1 FROM consign_work)";
     csn_usec until = clock_now() + WAIT_LONGEST;
-    /* Orders, stock, orders: what stock answers lies in its outbox before its inbox row is acked. */
+    /* Orders, stock, orders: what stock answers lies in its outbox before its inbox row is acked.
+     */
     while (stage_going(s) && !(ask_int(s, ORDERS, sql) && ask_int(s, STOCK, sql) &&
                                ask_int(s, ORDERS, sql) && ask_int(s, STOCK, sql))) {
         if (clock_now() >= until)
@@ -366,8 +367,8 @@ void stage_quiet(struct stage *s) {
 
 /* ---- the tables of a report ---- */
 
-void stage_sheet(struct stage *s, enum when when, const char *name, const char *title,
-                 enum where w, const char *sql) {
+void stage_sheet(struct stage *s, enum when when, const char *name, const char *title, enum where w,
+                 const char *sql) {
     struct stmt *q;
     csn_error err;
     csn_status st = CSN_OK;
@@ -394,23 +395,35 @@ void stage_state(struct stage *s, enum when when) {
         enum where at;
         const char *sql;
     } sheets[] = {
-        {"orders", {"orders", "订单"}, ORDERS,
+        {"orders",
+         {"orders", "订单"},
+         ORDERS,
          "SELECT order_id, sku, qty, state FROM orders ORDER BY rowid LIMIT 8"},
-        {"outbox", {"outbox of orders", "订单的发件箱"}, ORDERS,
+        {"outbox",
+         {"outbox of orders", "订单的发件箱"},
+         ORDERS,
          "SELECT event_id, status, attempts, failures, sent_by FROM outbox_events ORDER BY seq "
          "LIMIT 8"},
-        {"queue", {"queue copies", "队列副本"}, ORDERS,
+        {"queue",
+         {"queue copies", "队列副本"},
+         ORDERS,
          "SELECT subscription, event_id, pos, deliveries, iif(acked_at IS NULL, 'no', 'yes') AS "
          "acked FROM consign_queue ORDER BY pos LIMIT 8"},
-        {"inbox", {"inbox of stock", "库存的收件箱"}, STOCK,
+        {"inbox",
+         {"inbox of stock", "库存的收件箱"},
+         STOCK,
          "SELECT consumer_name, event_id, state, verdict, attempts, duplicates FROM consumer_inbox "
          "ORDER BY rowid LIMIT 8"},
-        {"stock", {"stock, reserved, journal", "库存、预占、流水"}, STOCK,
+        {"stock",
+         {"stock, reserved, journal", "库存、预占、流水"},
+         STOCK,
          "SELECT sku, opening, available, (SELECT coalesce(sum(qty), 0) FROM reservation r WHERE "
          "r.sku = s.sku) AS reserved, (SELECT coalesce(sum(qty), 0) FROM stock_journal j WHERE "
          "j.sku = s.sku) AS journal FROM stock s WHERE available <> opening OR sku IN ('A', 'T') "
          "ORDER BY sku LIMIT 4"},
-        {"reservation", {"reservations", "预占"}, STOCK,
+        {"reservation",
+         {"reservations", "预占"},
+         STOCK,
          "SELECT order_id, sku, qty, state FROM reservation ORDER BY rowid LIMIT 8"},
     };
     for (size_t i = 0; i < ARRAY_LEN(sheets); i++)
@@ -434,8 +447,7 @@ void expect_int(struct stage *s, enum where w, int64_t expected, const char *sql
     expect(s, n == expected, text, want, got);
 }
 
-void expect_least(struct stage *s, enum where w, int64_t least, const char *sql,
-                  const char *text) {
+void expect_least(struct stage *s, enum where w, int64_t least, const char *sql, const char *text) {
     char want[24], got[24];
     int64_t n = ask_int(s, w, sql);
     (void)snprintf(want, sizeof want, "≥ %" PRId64, least);

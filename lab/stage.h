@@ -4,9 +4,9 @@
  *   stage_open ─▶ daemons, gates, orders ─▶ waits for conditions ─▶ assertions ─▶ stage_close
  *
  * What always holds: after a first failure that is not an assertion (a condition that did not come
- * within its bound, a process that died) nothing more is done; every call is then a no-op, so that an
- * experiment reads as a straight line. All processes are gone when the stage is closed, and when the
- * laboratory dies. */
+ * within its bound, a process that died) nothing more is done; every call is then a no-op, so that
+ * an experiment reads as a straight line. All processes are gone when the stage is closed, and when
+ * the laboratory dies. */
 #ifndef CSN_LAB_STAGE_H
 #define CSN_LAB_STAGE_H
 
@@ -18,8 +18,8 @@
 enum where { ORDERS, STOCK };
 enum { ACTORS_MAX = 6, GATES_MAX = 4, SETS_MAX = 12, PATH_SIZE = 512 };
 
-/* Times that fit together (CSN-1006): leases short enough to be waited for, or long enough that none
- * runs out by accident. */
+/* Times that fit together (CSN-1006): leases short enough to be waited for, or long enough that
+ * none runs out by accident. */
 enum pace { PACE_TAKEOVER, PACE_CALM };
 
 struct actor {
@@ -65,10 +65,10 @@ void stage_set(struct stage *s, const char *setting);
 void stage_write(struct stage *s, const char *name, const char *text);
 /* failpoints: as CONSIGN_FAILPOINTS, or NULL. */
 void daemon_start(struct stage *s, const char *name, const char *failpoints);
-void daemon_ready(struct stage *s, const char *name);  /* waits until it takes part in both stores */
-void daemon_stop(struct stage *s, const char *name);   /* SIGTERM; must end with 0 */
-void daemon_kill(struct stage *s, const char *name);   /* kill -9 */
-void daemon_dies(struct stage *s, const char *name);   /* waits until its failpoint killed it */
+void daemon_ready(struct stage *s, const char *name); /* waits until it takes part in both stores */
+void daemon_stop(struct stage *s, const char *name);  /* SIGTERM; must end with 0 */
+void daemon_kill(struct stage *s, const char *name);  /* kill -9 */
+void daemon_dies(struct stage *s, const char *name);  /* waits until its failpoint killed it */
 void daemon_freeze(struct stage *s, const char *name); /* SIGSTOP */
 void daemon_thaw(struct stage *s, const char *name);   /* SIGCONT */
 /* Another command of this program, to its end. Its output goes to ret (NULL: nobody reads); returns
@@ -93,14 +93,13 @@ void await_least(struct stage *s, enum where w, int64_t least, const char *sql, 
 /* Waits until nothing is on its way in either store. */
 void stage_quiet(struct stage *s);
 void stage_state(struct stage *s, enum when when); /* the tables of a report */
-void stage_sheet(struct stage *s, enum when when, const char *name, const char *title,
-                 enum where w, const char *sql);
+void stage_sheet(struct stage *s, enum when when, const char *name, const char *title, enum where w,
+                 const char *sql);
 
 /* ---- assertions ---- */
 
 void expect(struct stage *s, bool ok, const char *text, const char *expected, const char *found);
-void expect_int(struct stage *s, enum where w, int64_t expected, const char *sql,
-                const char *text);
+void expect_int(struct stage *s, enum where w, int64_t expected, const char *sql, const char *text);
 void expect_least(struct stage *s, enum where w, int64_t least, const char *sql, const char *text);
 void expect_text(struct stage *s, enum where w, const char *expected, const char *sql,
                  const char *text);

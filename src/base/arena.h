@@ -1,5 +1,5 @@
-/* arena.h: memory that is taken piece by piece and given back at once. A batch owns one. It has a limit; there is no free().
- * Nothing here moves: a pointer stays good until reset or free. */
+/* arena.h: memory that is taken piece by piece and given back at once. A batch owns one. It has a
+ * limit; there is no free(). Nothing here moves: a pointer stays good until reset or free. */
 #ifndef CSN_BASE_ARENA_H
 #define CSN_BASE_ARENA_H
 
@@ -16,8 +16,11 @@ struct arena {
 
 void arena_init(struct arena *a, size_t limit);
 void arena_free(struct arena *a);
-void arena_reset(struct arena *a);                     /* keeps one block */
-void *arena_take(struct arena *a, size_t size);        /* aligned for any type; NULL: out of memory or over the limit */
-csn_bytes arena_copy(struct arena *a, csn_bytes b);    /* {NULL, 0} with b.size > 0: out of memory; NUL-terminated as a gift */
+void arena_reset(struct arena *a); /* keeps one block */
+void *arena_take(struct arena *a,
+                 size_t size); /* aligned for any type; NULL: out of memory or over the limit */
+csn_bytes
+arena_copy(struct arena *a,
+           csn_bytes b); /* {NULL, 0} with b.size > 0: out of memory; NUL-terminated as a gift */
 
 #endif

@@ -13,7 +13,8 @@ struct sha256 {
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, csn_bytes b);
 void sha256_end(struct sha256 *s, uint8_t ret[32]);
-void sha256_text(csn_bytes b, char ret[65]);            /* lower-case hexadecimal */
-void sha256_uuid(const uint8_t digest[32], char ret[37]); /* the first 16 bytes as a UUID of version 8 */
+void sha256_text(csn_bytes b, char ret[65]); /* lower-case hexadecimal */
+void sha256_uuid(const uint8_t digest[32],
+                 char ret[37]); /* the first 16 bytes as a UUID of version 8 */
 
 #endif

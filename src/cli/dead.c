@@ -14,7 +14,7 @@
 static void add_public(json_t *to, const json_t *rows, const char *store) {
     size_t i;
     json_t *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         json_t *shown = kit_public(row, false);
         out_put(shown, "store", out_json_string(store));
         out_append(to, shown);
@@ -71,7 +71,7 @@ static void print_groups(struct out *o, const json_t *groups) {
     struct table *t = table_new(7, heads, "llllrll");
     size_t i;
     json_t *g;
-    json_array_foreach (groups, i, g) {
+    json_array_foreach(groups, i, g) {
         table_cell(t, row_text(g, "store"));
         table_cell(t, row_text(g, "consumer_name"));
         table_cell(t, row_text(g, "class"));
@@ -95,7 +95,7 @@ static void print_letters(struct out *o, const json_t *items) {
     struct table *t = table_new(10, heads, "lrlllllrll");
     size_t i;
     json_t *d;
-    json_array_foreach (items, i, d) {
+    json_array_foreach(items, i, d) {
         table_cell(t, row_text(d, "store"));
         table_cell(t, row_text(d, "id"));
         table_cell(t, row_text(d, "consumer_name"));
@@ -167,8 +167,7 @@ static csn_status letters_in(struct leg *g, const char *what, struct letter *let
     int64_t number = strtoll(what, &end, 10);
     csn_status st = kit_rows(g->db, "dead.ids_of_event", KIT_ARGS(KIT_TEXT(what)), &rows, err);
     bool by_event = json_array_size(rows) > 0;
-    json_array_foreach (rows, i, row)
-        add_letter(letter, n, g, row_int(row, "id"));
+    json_array_foreach(rows, i, row) add_letter(letter, n, g, row_int(row, "id"));
     json_decref(rows);
     if (st != CSN_OK || by_event || *what == 0 || *end != 0)
         return st;

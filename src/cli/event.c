@@ -32,7 +32,7 @@ static csn_status add_lines(struct leg *g, const json_t *seqs, json_t *items, cs
     size_t i;
     json_t *s;
     csn_status st = CSN_OK;
-    json_array_foreach (seqs, i, s) {
+    json_array_foreach(seqs, i, s) {
         json_t *row = NULL;
         st = kit_row(g->db, "event.line", KIT_ARGS(KIT_INT(row_int(s, "seq"))), &row, err);
         if (st != CSN_OK)
@@ -65,7 +65,7 @@ static json_t *window_over(const json_t *windows) {
     const char *from = NULL, *to = NULL;
     size_t i;
     json_t *w, *o = json_object();
-    json_array_foreach (windows, i, w) {
+    json_array_foreach(windows, i, w) {
         const char *a = json_string_value(json_object_get(w, "from")),
                    *b = json_string_value(json_object_get(w, "to"));
         from = a && (!from || strcmp(a, from) < 0) ? a : from;
@@ -162,7 +162,7 @@ static csn_status find_elsewhere(struct leg *g, const char *text, json_t *items,
         json_t *rows, *row;
         size_t i;
         st = kit_rows(g->db, statements[k], KIT_ARGS(KIT_TEXT(text)), &rows, err);
-        json_array_foreach (rows, i, row) {
+        json_array_foreach(rows, i, row) {
             json_t *o = json_object();
             out_put(o, "store", out_json_string(g->name));
             out_put(o, "event_id", out_json_string(text));
@@ -213,7 +213,7 @@ static json_t *consumers_of(struct legs *l, const char *event_id) {
         if (kit_rows(l->leg[i].db, "event.consumers", KIT_ARGS(KIT_TEXT(event_id)), &rows, &err) !=
             CSN_OK)
             leg_lost(&l->leg[i], &err);
-        json_array_foreach (rows, k, row) {
+        json_array_foreach(rows, k, row) {
             out_put(row, "store", out_json_string(l->leg[i].name));
             out_append(list, kit_public(row, false));
         }
@@ -242,7 +242,7 @@ static void print_show(struct command_call *c, const json_t *row, json_t *doc) {
     struct table *table = table_new(4, heads, "llll");
     size_t i;
     json_t *k;
-    json_array_foreach (json_object_get(doc, "consumers"), i, k) {
+    json_array_foreach(json_object_get(doc, "consumers"), i, k) {
         table_cell(table, row_text(k, "store"));
         table_cell(table, row_text(k, "consumer_name"));
         table_cell(table, row_text(k, "state"));
@@ -307,7 +307,7 @@ static void print_items(struct out *o, const json_t *items, bool found_by) {
     struct table *t = table_new(10, heads, "llllrlrrll");
     size_t i;
     json_t *e;
-    json_array_foreach (items, i, e) {
+    json_array_foreach(items, i, e) {
         table_cell(t, row_text(e, "store"));
         table_cell(t, row_text(e, "event_id"));
         table_cell(t, row_text(e, "event_type"));

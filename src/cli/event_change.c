@@ -36,9 +36,8 @@ static const struct {
     const char *status;
     enum message_id fits;
 } fitting[] = {
-    {"pending", MSG_FITS_PENDING}, {"sending", MSG_FITS_SENDING},
-    {"sent", MSG_FITS_SENT},       {"unknown", MSG_FITS_UNKNOWN},
-    {"waiting", MSG_FITS_WAITING}, {"failed", MSG_FITS_FAILED},
+    {"pending", MSG_FITS_PENDING}, {"sending", MSG_FITS_SENDING},     {"sent", MSG_FITS_SENT},
+    {"unknown", MSG_FITS_UNKNOWN}, {"waiting", MSG_FITS_WAITING},     {"failed", MSG_FITS_FAILED},
     {"held", MSG_FITS_HELD},       {"cancelled", MSG_FITS_CANCELLED},
 };
 
@@ -112,7 +111,8 @@ static csn_status move(struct db *d, const json_t *row, struct change *c, csn_er
             KIT_ARGS(KIT_INT(row_int(row, "seq")), KIT_TEXT(c->from), KIT_INT(db_now(d))), &changed,
             err);
     if (st == CSN_OK && !c->dry_run && changed != 1)
-        return kit_error_set(err, CSN_STALE, ERR_ILLEGAL_MOVE, MSG_CHANGE_STALE, c->event_id, "", "");
+        return kit_error_set(err, CSN_STALE, ERR_ILLEGAL_MOVE, MSG_CHANGE_STALE, c->event_id, "",
+                             "");
     if (st == CSN_OK && c->verb == CHANGE_CANCEL)
         st = followers(d, row, c, err);
     if (st == CSN_OK && !c->dry_run)
@@ -145,7 +145,8 @@ csn_status change_apply(struct db *d, struct change *c, csn_error *err) {
     if (st == CSN_OK)
         st = kit_row(d, "change.row", KIT_ARGS(KIT_TEXT(c->event_id)), &row, err);
     if (st == CSN_OK && !row)
-        st = kit_error_set(err, CSN_REJECTED, ERR_NOT_FOUND, MSG_LOCATE_NOWHERE, c->event_id, "", "");
+        st = kit_error_set(err, CSN_REJECTED, ERR_NOT_FOUND, MSG_LOCATE_NOWHERE, c->event_id, "",
+                           "");
     if (st == CSN_OK)
         st = judge(d, row, c, err);
     json_decref(row);

@@ -232,7 +232,7 @@ static json_t *public_value(const char *name, json_t *v) {
 json_t *kit_public(const json_t *row, bool keep_null) {
     json_t *to = json_object(), *v;
     const char *name;
-    json_object_foreach ((json_t *)(uintptr_t)row, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)row, name, v) {
         if (json_is_null(v) && !keep_null)
             continue;
         if (strcmp(name, "code") == 0 && json_is_integer(v)) {
@@ -384,7 +384,7 @@ void kit_payload_line(const json_t *row, struct text *t) {
     json_t *keys = json_loads(row_text(row, "payload_keys"), 0, NULL), *key;
     size_t i;
     message_add(t, MSG_PAYLOAD_SIZE, (int)row_int(row, "payload_size"));
-    json_array_foreach (keys, i, key)
+    json_array_foreach(keys, i, key)
         text_add(t, "%s%s", i ? ", " : " ", json_string_value(key) ? json_string_value(key) : "");
     json_decref(keys);
 }
@@ -405,7 +405,7 @@ void kit_print_object(struct out *o, const json_t *object) {
     struct table *t = table_new(2, heads, "ll");
     const char *key;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)object, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)object, key, v) {
         table_cell(t, key);
         print_value(t, v);
     }

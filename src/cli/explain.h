@@ -5,8 +5,8 @@
 #include "cli/command.h"
 
 struct constraint_row {
-    const char *name;     /* csn_event_id, as the database says it */
-    const char *help[2];  /* by enum language */
+    const char *name;    /* csn_event_id, as the database says it */
+    const char *help[2]; /* by enum language */
 };
 
 const struct constraint_row *constraint_find(const char *name); /* NULL: none */

@@ -5,8 +5,8 @@
 #include "base/bytes.h"
 
 struct init_file {
-    const char *path;     /* below the folder */
-    const char *text[2];  /* by enum language */
+    const char *path;    /* below the folder */
+    const char *text[2]; /* by enum language */
 };
 
 const struct init_file *init_file_at(size_t i); /* NULL past the end */

@@ -43,9 +43,8 @@ static json_t *not_built(struct out *o) {
 }
 
 int lab_list_command(struct command_call *c) {
-    struct table *t =
-        table_new(3, (const char *const[]){"ID", TEXT("EXPERIMENT", "实验"), TEXT("MUTANT", "变异")},
-                  "lll");
+    struct table *t = table_new(
+        3, (const char *const[]){"ID", TEXT("EXPERIMENT", "实验"), TEXT("MUTANT", "变异")}, "lll");
     json_t *items = json_array();
     bool built;
     const char *id;
@@ -124,8 +123,7 @@ static void print_story(struct out *o, const struct experiment *e, const struct 
     out_line(o, "%s %s", TEXT("injected:", "注入："), e->inject[language()]);
     for (uint32_t i = 0; i < r->steps; i++)
         out_line(o, "  +%" PRId64 ".%03" PRId64 " s  %s", r->step[i].at / 1000000,
-                 r->step[i].at / 1000 % 1000,
-                 out_safe_text(r->step[i].text, text, sizeof text));
+                 r->step[i].at / 1000 % 1000, out_safe_text(r->step[i].text, text, sizeof text));
     for (uint32_t i = 0; i < r->sheets; i++)
         print_sheet(o, &r->sheet[i]);
     for (int i = 0; i < LAB_HELD_MAX && e->held[i][0]; i++)
@@ -147,8 +145,8 @@ static void print_report(struct out *o, const struct experiment *e, const struct
     if (r->folder[0])
         out_line(o, "%s %s", TEXT("kept in: ", "保留于："), r->folder);
     out_line(o, "%s: %s (%" PRId64 ".%01" PRId64 " s)\n", e->id,
-             report_passed(r) ? TEXT("passed", "通过") : TEXT("FAILED", "失败"),
-             r->took / 1000000, r->took / 100000 % 10);
+             report_passed(r) ? TEXT("passed", "通过") : TEXT("FAILED", "失败"), r->took / 1000000,
+             r->took / 100000 % 10);
     (void)fflush(o->to);
 }
 
@@ -273,8 +271,8 @@ int lab_run_command(struct command_call *c) {
     if (code != 0)
         return code;
     if ((x.options.orders != NULL) != (x.options.stock != NULL))
-        return out_fail(c->out, ERR_USAGE, NULL, "consign lab run ID --orders URL --stock URL", "%s",
-                        "--orders, --stock");
+        return out_fail(c->out, ERR_USAGE, NULL, "consign lab run ID --orders URL --stock URL",
+                        "%s", "--orders, --stock");
     x.report = calloc(1, sizeof *x.report);
     if (!x.report || !lab_program(program, sizeof program)) {
         free(x.report);

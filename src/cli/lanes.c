@@ -27,13 +27,12 @@ static csn_status leg_lanes(struct leg *g, json_t *o, csn_error *err) {
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "lanes.list", NULL, 0, &rows, err);
-    json_array_foreach (rows, i, row)
-        out_append(json_object_get(o, "items"), lane_public(g, row));
+    json_array_foreach(rows, i, row) out_append(json_object_get(o, "items"), lane_public(g, row));
     json_decref(rows);
     if (st != CSN_OK)
         return st;
     st = kit_rows(g->db, "lanes.members", KIT_ARGS(KIT_INT(g->now)), &rows, err);
-    json_array_foreach (rows, i, row)
+    json_array_foreach(rows, i, row)
         out_append(json_object_get(o, "members"), member_public(g, row));
     json_decref(rows);
     return st;
@@ -60,7 +59,7 @@ static void print_lanes(struct out *o, const json_t *items) {
     size_t i;
     json_t *r;
     char left[32];
-    json_array_foreach (items, i, r) {
+    json_array_foreach(items, i, r) {
         bool held = strcmp(row_text(r, "state"), "held") == 0;
         table_cell(t, row_text(r, "store"));
         table_cell(t, row_text(r, "name"));
@@ -85,7 +84,7 @@ static void print_members(struct out *o, const json_t *members) {
     struct table *t = table_new(6, heads, "lrllll");
     size_t i;
     json_t *m;
-    json_array_foreach (members, i, m) {
+    json_array_foreach(members, i, m) {
         bool alive = json_is_true(json_object_get(m, "alive"));
         table_cell(t, row_text(m, "store"));
         table_cell(t, row_text(m, "member"));

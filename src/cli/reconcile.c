@@ -232,8 +232,8 @@ static csn_status compare_pages(struct run *x, struct stmt *s, struct sent_row *
 static csn_status compare(struct run *x, csn_error *err) {
     struct stmt *s = NULL;
     struct sent_row *page = calloc(PAGE_ROWS, sizeof *page);
-    csn_status st = page ? CSN_OK
-                         : error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "reconcile: out of memory");
+    csn_status st =
+        page ? CSN_OK : error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "reconcile: out of memory");
     if (st == CSN_OK)
         st = db_prepare(x->outbox->db, "@reconcile.page", &s, err);
     if (st == CSN_OK)
@@ -379,7 +379,7 @@ static void print(struct out *o, const struct reconcile *r) {
     struct table *legs = table_new(7, leg_heads, "lllrrrr"), *t = table_new(5, heads, "lllll");
     size_t i;
     json_t *g;
-    json_array_foreach (r->legs, i, g) {
+    json_array_foreach(r->legs, i, g) {
         if (!row_has(g, "consumer_name") && strcmp(row_text(g, "result"), "not_compared") != 0)
             continue;
         table_cell(legs, row_text(g, "outbox"));
@@ -390,7 +390,7 @@ static void print(struct out *o, const struct reconcile *r) {
             table_cell(legs, row_has(g, keys[k]) ? row_text(g, keys[k]) : "–");
     }
     table_print(legs, o);
-    json_array_foreach (r->items, i, g) {
+    json_array_foreach(r->items, i, g) {
         table_cell(t, row_text(g, "store"));
         table_cell(t, row_text(g, "event_id"));
         table_cell(t, row_text(g, "event_type"));
@@ -475,7 +475,8 @@ int reconcile_run(struct command_call *c) {
         answer(c, &r);
         code = r.differences ? 1 : 0;
         if (code == 0 && r.not_compared)
-            code = out_fail(c->out, ERR_RECONCILE_LEG, "reconcile run", NULL, "%d", (int)r.not_compared);
+            code = out_fail(c->out, ERR_RECONCILE_LEG, "reconcile run", NULL, "%d",
+                            (int)r.not_compared);
     } else if (st == CSN_UNKNOWN) {
         code = 76;
     }

@@ -16,7 +16,7 @@ struct reconcile {
     json_t *legs;     /* what was compared, and what was not and why */
     int64_t compared; /* (event, consumer) pairs */
     int64_t differences, resent;
-    int64_t before;        /* pairs sent before the subscription was declared: no difference, but said */
+    int64_t before; /* pairs sent before the subscription was declared: no difference, but said */
     uint32_t not_compared; /* legs */
     bool cut;              /* RECONCILE_DIFFERENCES_MAX was reached */
 };

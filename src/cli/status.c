@@ -124,7 +124,7 @@ static csn_status strange_values(struct status *s, struct leg *g, csn_error *err
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "status.strange_values", NULL, 0, &rows, err);
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         char line[700];
         struct text t;
         text_init(&t, line, sizeof line);
@@ -203,7 +203,7 @@ static csn_status add_counters(struct status *s, struct leg *g, json_t *store, c
     json_t *rows, *row, *o = json_object();
     size_t i;
     csn_status st = kit_rows(g->db, "status.counters", NULL, 0, &rows, err);
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         const char *name = row_text(row, "name");
         const char *sum = json_string_value(json_object_get(s->counters, name));
         out_put(o, name, out_json_int64(row_int(row, "total")));
@@ -287,7 +287,7 @@ static csn_status read_inbox(struct leg *g, const struct config_subscription *su
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "status.inbox", arg, 2, &rows, err);
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         int64_t n = row_int(row, "rows_of_state");
         const char *state = row_text(row, "state");
         k->waiting += strcmp(state, "waiting") == 0 ? n : 0;
@@ -382,7 +382,7 @@ static void print_channels(struct out *o, const json_t *channels, const char *si
     struct table *t = table_new(n + 2, heads, "lrrrrrrrrr");
     size_t i;
     json_t *ch;
-    json_array_foreach (channels, i, ch) {
+    json_array_foreach(channels, i, ch) {
         if (strcmp(row_text(ch, "side"), side) != 0)
             continue;
         table_cell(t, row_text(ch, "channel"));
@@ -403,7 +403,7 @@ static void print_stores(struct out *o, const json_t *stores) {
     struct table *t = table_new(6, heads, "lllrrr");
     size_t i;
     json_t *s;
-    json_array_foreach (stores, i, s) {
+    json_array_foreach(stores, i, s) {
         table_cell(t, row_text(s, "name"));
         table_cell(t, row_text(s, "state"));
         table_cell(t, row_has(s, "product") ? row_text(s, "product") : "–");
@@ -424,7 +424,7 @@ static void print_blocked(struct out *o, const json_t *blocked) {
     struct table *t = table_new(5, heads, "llllr");
     size_t i;
     json_t *b;
-    json_array_foreach (blocked, i, b) {
+    json_array_foreach(blocked, i, b) {
         const char *type = row_text(b, "aggregate_type");
         table_cell(t, row_text(b, "store"));
         table_cell_format(t, "%s%s%s", type, *type ? "/" : "", row_text(b, "aggregate_id"));
@@ -457,7 +457,7 @@ static void print(struct out *o, const json_t *d) {
     print_channels(o, json_object_get(d, "channels"), "inbox", inbox, (int)ARRAY_LEN(inbox),
                    "oldest_unacked_ms", inbox_heads);
     print_blocked(o, json_object_get(d, "blocked"));
-    json_array_foreach (json_object_get(d, "needs"), i, n)
+    json_array_foreach(json_object_get(d, "needs"), i, n)
         out_line(o, "! %s", out_safe_text(row_text(n, "text"), line, sizeof line));
     if (json_array_size(json_object_get(d, "needs")) == 0)
         out_line(o, "%s", message(MSG_STATUS_HEALTHY));
@@ -470,7 +470,7 @@ static void hint(struct command_call *c, const json_t *needs) {
                                           {"no_dispatcher", "serve", ""}};
     size_t k;
     json_t *n;
-    json_array_foreach (needs, k, n) {
+    json_array_foreach(needs, k, n) {
         for (size_t i = 0; i < ARRAY_LEN(next); i++) {
             if (strcmp(row_text(n, "what"), next[i][0]) != 0)
                 continue;

@@ -35,28 +35,17 @@ static const struct {
     const char *name;
     enum message_id shown;
 } kinds[] = {
-    {"written", MSG_FACT_WRITTEN},
-    {"held", MSG_FACT_HELD},
-    {"released", MSG_FACT_RELEASED},
-    {"replayed", MSG_FACT_REPLAYED},
-    {"decided", MSG_FACT_DECIDED},
-    {"claimed", MSG_FACT_CLAIMED},
-    {"published", MSG_FACT_PUBLISHED},
-    {"confirmed", MSG_FACT_CONFIRMED},
-    {"returned", MSG_FACT_RETURNED},
-    {"nacked", MSG_FACT_NACKED},
-    {"unanswered", MSG_FACT_UNANSWERED},
-    {"failed", MSG_FACT_FAILED},
-    {"expired", MSG_FACT_EXPIRED},
-    {"cancelled", MSG_FACT_CANCELLED},
-    {"received", MSG_FACT_RECEIVED},
-    {"duplicate", MSG_FACT_DUPLICATE},
-    {"parked", MSG_FACT_PARKED},
-    {"handled", MSG_FACT_HANDLED},
-    {"conflict", MSG_FACT_CONFLICT},
-    {"dead", MSG_FACT_DEAD},
-    {"resent", MSG_FACT_RESENT},
-    {"waiting", MSG_FACT_WAITING},
+    {"written", MSG_FACT_WRITTEN},       {"held", MSG_FACT_HELD},
+    {"released", MSG_FACT_RELEASED},     {"replayed", MSG_FACT_REPLAYED},
+    {"decided", MSG_FACT_DECIDED},       {"claimed", MSG_FACT_CLAIMED},
+    {"published", MSG_FACT_PUBLISHED},   {"confirmed", MSG_FACT_CONFIRMED},
+    {"returned", MSG_FACT_RETURNED},     {"nacked", MSG_FACT_NACKED},
+    {"unanswered", MSG_FACT_UNANSWERED}, {"failed", MSG_FACT_FAILED},
+    {"expired", MSG_FACT_EXPIRED},       {"cancelled", MSG_FACT_CANCELLED},
+    {"received", MSG_FACT_RECEIVED},     {"duplicate", MSG_FACT_DUPLICATE},
+    {"parked", MSG_FACT_PARKED},         {"handled", MSG_FACT_HANDLED},
+    {"conflict", MSG_FACT_CONFLICT},     {"dead", MSG_FACT_DEAD},
+    {"resent", MSG_FACT_RESENT},         {"waiting", MSG_FACT_WAITING},
     {"missing", MSG_FACT_MISSING},
 };
 
@@ -104,7 +93,7 @@ static void know_type(struct trace *t, const json_t *row) {
 static bool claimed_already(const struct trace *t, const char *store, int64_t at) {
     size_t i;
     json_t *f;
-    json_array_foreach (t->facts, i, f) {
+    json_array_foreach(t->facts, i, f) {
         if (row_int(f, "at") == at && strcmp(row_text(f, "kind"), "claimed") == 0 &&
             strcmp(row_text(f, "store"), store) == 0)
             return true;
@@ -203,8 +192,7 @@ static csn_status look_attempts(struct trace *t, struct leg *g, csn_error *err) 
     json_t *rows, *a;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.attempts", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach (rows, i, a)
-        attempt_fact(t, g, a);
+    json_array_foreach(rows, i, a) attempt_fact(t, g, a);
     json_decref(rows);
     return st;
 }
@@ -215,7 +203,7 @@ static csn_status look_queue(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *q;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.queue", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach (rows, i, q) {
+    json_array_foreach(rows, i, q) {
         json_t *f = fact(t, g->name, "published", row_int(q, "published_at"));
         out_put(f, "source", json_string("queue"));
         take(f, q, "subscription", "consumer_name");
@@ -233,7 +221,7 @@ static csn_status look_queue(struct trace *t, struct leg *g, csn_error *err) {
 static bool parked_already(const struct trace *t, const char *store, const char *consumer) {
     size_t i;
     json_t *f;
-    json_array_foreach (t->facts, i, f) {
+    json_array_foreach(t->facts, i, f) {
         if (strcmp(row_text(f, "kind"), "parked") == 0 &&
             strcmp(row_text(f, "store"), store) == 0 &&
             strcmp(row_text(f, "consumer_name"), consumer) == 0)
@@ -277,7 +265,7 @@ static csn_status look_inbox(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *row;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.inbox", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         inbox_facts(t, g, row);
         know_type(t, row);
         out_put(row, "store", out_json_string(g->name));
@@ -291,7 +279,7 @@ static csn_status look_dead(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *d;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.dead", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach (rows, i, d) {
+    json_array_foreach(rows, i, d) {
         bool conflict = strcmp(row_text(d, "class"), "conflict") == 0;
         json_t *f = inbox_fact(t, g, d, conflict ? "conflict" : "dead", row_int(d, "dead_at"));
         take_all(
@@ -320,7 +308,7 @@ static csn_status look_audit(struct trace *t, struct leg *g, csn_error *err) {
     json_t *rows, *a;
     size_t i;
     csn_status st = kit_rows(g->db, "trace.audit", KIT_ARGS(KIT_TEXT(t->id)), &rows, err);
-    json_array_foreach (rows, i, a) {
+    json_array_foreach(rows, i, a) {
         const char *kind = kind_of_act(row_text(a, "action"));
         if (!kind)
             continue;
@@ -337,7 +325,7 @@ static csn_status look_audit(struct trace *t, struct leg *g, csn_error *err) {
 static bool listed(const struct trace *t, const char *store, const char *event_id) {
     size_t i;
     json_t *r;
-    json_array_foreach (t->results, i, r) {
+    json_array_foreach(t->results, i, r) {
         if (strcmp(row_text(r, "event_id"), event_id) == 0 &&
             strcmp(row_text(r, "store"), store) == 0)
             return true;
@@ -392,10 +380,9 @@ static csn_status look_results(struct trace *t, struct leg *g, csn_error *err) {
     size_t i;
     csn_status st = kit_rows(g->db, "trace.results", KIT_ARGS(KIT_TEXT(t->id), KIT_INT(KIT_WINDOW)),
                              &rows, err);
-    json_array_foreach (rows, i, row)
-        add_result(t, g, row);
+    json_array_foreach(rows, i, row) add_result(t, g, row);
     json_decref(rows);
-    json_array_foreach (t->inbox, i, row) {
+    json_array_foreach(t->inbox, i, row) {
         if (st == CSN_OK && strcmp(row_text(row, "store"), g->name) == 0)
             st = derived_results(t, g, row, err);
     }
@@ -452,7 +439,7 @@ static void why_pending(struct trace *t, struct text *why, csn_usec now) {
 static void why_waiting(struct trace *t, struct text *why) {
     size_t i;
     json_t *f, *last = NULL;
-    json_array_foreach (t->facts, i, f) {
+    json_array_foreach(t->facts, i, f) {
         if (strcmp(row_text(f, "kind"), "waiting") == 0 && !row_has(f, "at"))
             last = f;
     }
@@ -493,7 +480,7 @@ static void missing_confirm(struct trace *t, csn_usec now) {
 static const json_t *inbox_of(const struct trace *t, const struct config_subscription *s) {
     size_t i;
     json_t *row;
-    json_array_foreach (t->inbox, i, row) {
+    json_array_foreach(t->inbox, i, row) {
         if (strcmp(row_text(row, "consumer_name"), s->consumer) == 0 &&
             strcmp(row_text(row, "store"), s->store) == 0)
             return row;
@@ -505,7 +492,7 @@ static const json_t *inbox_of(const struct trace *t, const struct config_subscri
 static const json_t *copy_of(const struct trace *t, const char *consumer, const char *store) {
     size_t i;
     json_t *q, *best = NULL;
-    json_array_foreach (t->copies, i, q) {
+    json_array_foreach(t->copies, i, q) {
         if (strcmp(row_text(q, "subscription"), consumer) != 0 ||
             strcmp(row_text(q, "store"), store) != 0)
             continue;
@@ -634,7 +621,7 @@ static json_t *ordered(const json_t *facts) {
     size_t n = json_array_size(facts), i;
     json_t *list = json_array(), *f;
     struct place *place = calloc(n ? n : 1, sizeof *place);
-    json_array_foreach (facts, i, f) {
+    json_array_foreach(facts, i, f) {
         if (place)
             place[i] = (struct place){row_has(f, "at") ? row_int(f, "at") : INT64_MAX,
                                       rank_of(row_text(f, "kind")), i};
@@ -689,8 +676,7 @@ static json_t *event_of(const struct trace *t) {
 static json_t *results_of(const struct trace *t) {
     json_t *list = json_array(), *row;
     size_t i;
-    json_array_foreach (t->results, i, row)
-        out_append(list, kit_public(row, false));
+    json_array_foreach(t->results, i, row) out_append(list, kit_public(row, false));
     return list;
 }
 
@@ -738,7 +724,7 @@ static void detail(const json_t *f, struct text *t) {
         text_add(t, "%s", row_text(f, "text"));
         return;
     }
-    json_object_foreach ((json_t *)(uintptr_t)f, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)f, key, v) {
         if (strcmp(key, "at") == 0 || strcmp(key, "store") == 0 || strcmp(key, "kind") == 0)
             continue;
         if (json_is_string(v))
@@ -771,7 +757,7 @@ static void print_facts(struct out *o, const json_t *facts) {
     char line[2000];
     size_t i;
     json_t *f;
-    json_array_foreach (facts, i, f) {
+    json_array_foreach(facts, i, f) {
         struct text d;
         text_init(&d, line, sizeof line);
         detail(f, &d);
@@ -793,7 +779,7 @@ static void print_results(struct out *o, const json_t *results) {
     struct table *t = table_new(5, heads, "lllll");
     size_t i;
     json_t *r;
-    json_array_foreach (results, i, r) {
+    json_array_foreach(results, i, r) {
         table_cell(t, row_text(r, "store"));
         table_cell(t, row_text(r, "created_at"));
         table_cell(t, row_text(r, "event_id"));

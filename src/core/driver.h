@@ -1,4 +1,5 @@
-/* driver.h: what a back end must be. Drivers are plain code and know nothing of the core's machines. */
+/* driver.h: what a back end must be. Drivers are plain code and know nothing of the core's
+ * machines. */
 #ifndef CSN_CORE_DRIVER_H
 #define CSN_CORE_DRIVER_H
 
@@ -15,20 +16,23 @@ enum role {
     ROLE_NR
 };
 
-/* A store blocks, on a thread of its own. One connection is used by one thread at a time; wake() may come from any thread. */
+/* A store blocks, on a thread of its own. One connection is used by one thread at a time; wake()
+ * may come from any thread. */
 struct store_driver {
     const char *scheme; /* "sqlite": the URL scheme it answers to */
     uint32_t ops;       /* bit (1u << op_kind) for each verb it can run */
 
-    /* Opens and checks (schema, version, writable). On failure *ret_conn is untouched and nothing is left open.
-     * CSN_AGAIN: not reachable now. CSN_INVALID, CSN_REJECTED: will not work until somebody mends it. */
+    /* Opens and checks (schema, version, writable). On failure *ret_conn is untouched and nothing
+     * is left open. CSN_AGAIN: not reachable now. CSN_INVALID, CSN_REJECTED: will not work until
+     * somebody mends it. */
     csn_status (*open)(const char *url, enum role role, void **ret_conn, csn_error *err);
 
-    /* Runs one commit group, linked by op->next, and sets result and outputs of every op; never fails to. A deadline past
-     * gives CSN_AGAIN when nothing was committed. CSN_AGAIN promises that nothing changed. */
+    /* Runs one commit group, linked by op->next, and sets result and outputs of every op; never
+     * fails to. A deadline past gives CSN_AGAIN when nothing was committed. CSN_AGAIN promises that
+     * nothing changed. */
     void (*run)(void *conn, struct op *group);
 
-    void (*wake)(void *conn); /* any thread: cut a wait of run() short */
+    void (*wake)(void *conn);  /* any thread: cut a wait of run() short */
     void (*close)(void *conn); /* NULL is fine */
 };
 
@@ -38,7 +42,8 @@ struct transport_driver {
     uint32_t ops;
     csn_status (*open)(const char *url, void **ret_conn, csn_error *err);
     void (*start)(void *conn, struct op *op);
-    struct op *(*poll)(void *conn, csn_usec until, int wake_fd); /* next finished op; NULL: woken, or out of time */
+    struct op *(*poll)(void *conn, csn_usec until,
+                       int wake_fd); /* next finished op; NULL: woken, or out of time */
     void (*close)(void *conn);
 };
 

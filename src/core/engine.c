@@ -1,6 +1,7 @@
-/* engine.c: see engine.h. Reap every port, step every machine, pass on what one has for another: a publish wakes the consumers of
- * its broker, a result event wakes the relay of its store. One WATCH per store asks for all machines that have nothing to do; its
- * pause doubles from probe_min to probe_max while nothing is found. */
+/* engine.c: see engine.h. Reap every port, step every machine, pass on what one has for another: a
+ * publish wakes the consumers of its broker, a result event wakes the relay of its store. One WATCH
+ * per store asks for all machines that have nothing to do; its pause doubles from probe_min to
+ * probe_max while nothing is found. */
 #include "core/engine.h"
 #include "core/inbox.h"
 #include "core/relay.h"
@@ -14,7 +15,7 @@ struct watcher {
     struct watch_item item[WATCH_ITEMS_MAX];
     struct inbox *inbox[WATCH_ITEMS_MAX]; /* NULL: the relay of the store */
     csn_usec pause, next_at;
-    bool nothing;          /* all machines are busy or hold no lane: looked at again at the next step */
+    bool nothing; /* all machines are busy or hold no lane: looked at again at the next step */
 };
 
 struct declaration {
@@ -40,18 +41,17 @@ struct engine {
     struct relay *relay;                   /* stores */
     struct inbox *inbox;                   /* inboxes */
     uint32_t *inbox_broker, *inbox_store;
-    struct watcher *watcher;               /* stores */
-    int32_t watch_of_broker[BROKERS_MAX];  /* store whose watch tells of deliveries; -1: pushed */
+    struct watcher *watcher;              /* stores */
+    int32_t watch_of_broker[BROKERS_MAX]; /* store whose watch tells of deliveries; -1: pushed */
     struct destination dest[BROKERS_MAX];
     struct declaration declaration[BROKERS_MAX];
     struct relay_route route[ROUTES_MAX];
     uint32_t routes;
 };
 
-/* ---- making -------------------------------------------------------------------------------------------------------------- */
+/* ---- making ---- */
 
-static void add_port(struct engine *e, struct port *p)
-{
+static void add_port(struct engine *e, struct port *p) {
     for (uint32_t i = 0; i < e->ports; i++)
         if (e->port[i] == p)
             return;
@@ -59,8 +59,8 @@ static void add_port(struct engine *e, struct port *p)
         e->port[e->ports++] = p;
 }
 
-static csn_status make_store(struct engine *e, const struct engine_setup *s, uint32_t i, csn_error *err)
-{
+static csn_status make_store(struct engine *e, const struct engine_setup *s, uint32_t i,
+                             csn_error *err) {
     const struct engine_store *store = &s->store[i];
     struct lanes *l = &e->outbox[i];
     lanes_init(l, store->heart, "outbox", store->lanes, s->lease, e->boot, e->label);
@@ -68,26 +68,41 @@ static csn_status make_store(struct engine *e, const struct engine_setup *s, uin
     l->notes = &e->notes;
     l->write_counters = true;
     l->counters_text = calloc(1, COUNTERS_MAX);
-    e->watcher[i] = (struct watcher){.port = store->watch, .pause = s->probe_min, .op.kind = OP_WATCH};
+    e->watcher[i] =
+        (struct watcher){.port = store->watch, .pause = s->probe_min, .op.kind = OP_WATCH};
     add_port(e, store->heart);
     add_port(e, store->relay);
     add_port(e, store->watch);
     struct relay *r = &e->relay[i];
-    *r = (struct relay){.store = store->name, .lanes = l, .port = store->relay, .dest = e->dest, .dests = s->brokers,
-                        .route = e->route, .routes = s->routes, .counters = &e->counters[i], .notes = &e->notes,
-                        .chance = &e->chance, .retry = s->retry, .rows = s->batch_rows, .bytes = s->batch_bytes,
-                        .lease = s->lease, .lock_wait = s->lock_wait, .pause_min = s->probe_min,
-                        .pause_max = s->probe_max, .boot = e->boot};
+    *r = (struct relay){.store = store->name,
+                        .lanes = l,
+                        .port = store->relay,
+                        .dest = e->dest,
+                        .dests = s->brokers,
+                        .route = e->route,
+                        .routes = s->routes,
+                        .counters = &e->counters[i],
+                        .notes = &e->notes,
+                        .chance = &e->chance,
+                        .retry = s->retry,
+                        .rows = s->batch_rows,
+                        .bytes = s->batch_bytes,
+                        .lease = s->lease,
+                        .lock_wait = s->lock_wait,
+                        .pause_min = s->probe_min,
+                        .pause_max = s->probe_max,
+                        .boot = e->boot};
     if (!l->counters_text)
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "counters of %s", store->name);
     return relay_init(r, err);
 }
 
-static csn_status make_broker(struct engine *e, const struct engine_setup *s, uint32_t i, csn_error *err)
-{
+static csn_status make_broker(struct engine *e, const struct engine_setup *s, uint32_t i,
+                              csn_error *err) {
     const struct engine_broker *broker = &s->broker[i];
     struct declaration *d = &e->declaration[i];
-    e->dest[i] = (struct destination){.name = broker->name, .port = broker->in, .confirm_timeout = broker->confirm_timeout};
+    e->dest[i] = (struct destination){
+        .name = broker->name, .port = broker->in, .confirm_timeout = broker->confirm_timeout};
     add_port(e, broker->in);
     add_port(e, broker->out);
     add_port(e, broker->heart);
@@ -112,16 +127,15 @@ static csn_status make_broker(struct engine *e, const struct engine_setup *s, ui
     return CSN_OK;
 }
 
-static uint64_t parts_of_worker(uint32_t partitions, uint32_t worker, uint32_t workers)
-{
+static uint64_t parts_of_worker(uint32_t partitions, uint32_t worker, uint32_t workers) {
     uint64_t mask = 0;
     for (uint32_t p = worker; p < partitions && p < LANE_MAX; p += workers)
         mask |= UINT64_C(1) << p;
     return mask;
 }
 
-static csn_status make_subscription(struct engine *e, const struct engine_setup *s, uint32_t i, csn_error *err)
-{
+static csn_status make_subscription(struct engine *e, const struct engine_setup *s, uint32_t i,
+                                    csn_error *err) {
     const struct engine_subscription *sub = &s->subscription[i];
     struct lanes *l = &e->parts[i];
     char name[NAME_MAX_];
@@ -136,13 +150,25 @@ static csn_status make_subscription(struct engine *e, const struct engine_setup 
         struct inbox *b = &e->inbox[at];
         e->inbox_broker[at] = sub->broker;
         e->inbox_store[at] = sub->store;
-        *b = (struct inbox){.consumer = sub->consumer, .store = s->store[sub->store].name, .lanes = l,
-                            .part_mask = parts_of_worker(sub->partitions, w, sub->workers), .apply = sub->apply[w],
-                            .out = s->broker[sub->broker].out, .pushed = e->watch_of_broker[sub->broker] < 0,
-                            .handler = sub->handler, .counters = &e->counters[sub->store], .notes = &e->notes,
-                            .chance = &e->chance, .retry = sub->retry, .rows = s->batch_rows, .bytes = s->batch_bytes,
-                            .lease = s->lease, .lock_wait = s->lock_wait, .pause_min = s->probe_min,
-                            .pause_max = s->probe_max, .boot = e->boot};
+        *b = (struct inbox){.consumer = sub->consumer,
+                            .store = s->store[sub->store].name,
+                            .lanes = l,
+                            .part_mask = parts_of_worker(sub->partitions, w, sub->workers),
+                            .apply = sub->apply[w],
+                            .out = s->broker[sub->broker].out,
+                            .pushed = e->watch_of_broker[sub->broker] < 0,
+                            .handler = sub->handler,
+                            .counters = &e->counters[sub->store],
+                            .notes = &e->notes,
+                            .chance = &e->chance,
+                            .retry = sub->retry,
+                            .rows = s->batch_rows,
+                            .bytes = s->batch_bytes,
+                            .lease = s->lease,
+                            .lock_wait = s->lock_wait,
+                            .pause_min = s->probe_min,
+                            .pause_max = s->probe_max,
+                            .boot = e->boot};
         add_port(e, sub->apply[w]);
         if (inbox_init(b, err) != CSN_OK)
             return err->status;
@@ -150,8 +176,7 @@ static csn_status make_subscription(struct engine *e, const struct engine_setup 
     return CSN_OK;
 }
 
-static csn_status make(struct engine *e, const struct engine_setup *s, csn_error *err)
-{
+static csn_status make(struct engine *e, const struct engine_setup *s, csn_error *err) {
     uint32_t inboxes = 0;
     for (uint32_t i = 0; i < s->subscriptions; i++)
         inboxes += s->subscription[i].workers;
@@ -163,7 +188,8 @@ static csn_status make(struct engine *e, const struct engine_setup *s, csn_error
     if (!e->relay || !e->watcher || !e->inbox || !e->inbox_broker || !e->inbox_store)
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "engine");
     for (uint32_t i = 0; i < s->routes; i++)
-        e->route[i] = (struct relay_route){.name = s->route[i].name, .match = s->route[i].match, .to = s->route[i].broker};
+        e->route[i] = (struct relay_route){
+            .name = s->route[i].name, .match = s->route[i].match, .to = s->route[i].broker};
     for (uint32_t i = 0; i < s->brokers; i++)
         if (make_broker(e, s, i, err) != CSN_OK)
             return err->status;
@@ -177,15 +203,17 @@ static csn_status make(struct engine *e, const struct engine_setup *s, csn_error
     return CSN_OK;
 }
 
-csn_status engine_new(const struct engine_setup *s, csn_usec now, struct engine **ret, csn_error *err)
-{
+csn_status engine_new(const struct engine_setup *s, csn_usec now, struct engine **ret,
+                      csn_error *err) {
     csn_error here = {0};
     if (!err)
         err = &here;
     (void)now;
-    if (s->stores == 0 || s->stores > STORES_MAX || s->brokers > BROKERS_MAX || s->subscriptions > SUBSCRIPTIONS_MAX ||
-        s->routes > ROUTES_MAX || s->batch_rows == 0 || s->batch_rows > BATCH_MAX)
-        return error_set(err, CSN_INVALID, ERR_CONFIG_VALUE, "engine: a number is out of its limits");
+    if (s->stores == 0 || s->stores > STORES_MAX || s->brokers > BROKERS_MAX ||
+        s->subscriptions > SUBSCRIPTIONS_MAX || s->routes > ROUTES_MAX || s->batch_rows == 0 ||
+        s->batch_rows > BATCH_MAX)
+        return error_set(err, CSN_INVALID, ERR_CONFIG_VALUE,
+                         "engine: a number is out of its limits");
     struct engine *e = calloc(1, sizeof *e);
     if (!e)
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "engine");
@@ -205,8 +233,7 @@ csn_status engine_new(const struct engine_setup *s, csn_usec now, struct engine 
     return CSN_OK;
 }
 
-void engine_free(struct engine *e)
-{
+void engine_free(struct engine *e) {
     if (!e)
         return;
     for (uint32_t i = 0; i < e->stores; i++) {
@@ -225,10 +252,9 @@ void engine_free(struct engine *e)
     free(e);
 }
 
-/* ---- bindings ------------------------------------------------------------------------------------------------------------ */
+/* ---- bindings ---- */
 
-static void declared(struct engine *e, uint32_t i, csn_usec now)
-{
+static void declared(struct engine *e, uint32_t i, csn_usec now) {
     struct declaration *d = &e->declaration[i];
     d->op.state = OP_IDLE;
     if (d->op.result.status == CSN_OK) {
@@ -240,13 +266,12 @@ static void declared(struct engine *e, uint32_t i, csn_usec now)
     }
     /* A store that is locked or away passes; what it refuses for good needs somebody. */
     if (d->faults++ == 0)
-        note_add(&e->notes, d->op.result.status == CSN_AGAIN ? NOTE_WARN : NOTE_ERROR, "broker.undeclared",
-                 "broker=%s error=\"%s\"", e->dest[i].name, d->op.result.text);
+        note_add(&e->notes, d->op.result.status == CSN_AGAIN ? NOTE_WARN : NOTE_ERROR,
+                 "broker.undeclared", "broker=%s error=\"%s\"", e->dest[i].name, d->op.result.text);
     d->next_at = now + DECLARE_REST;
 }
 
-static void step_declaration(struct engine *e, uint32_t i, csn_usec now)
-{
+static void step_declaration(struct engine *e, uint32_t i, csn_usec now) {
     struct declaration *d = &e->declaration[i];
     if (d->op.state == OP_FINISHED)
         declared(e, i, now);
@@ -257,16 +282,16 @@ static void step_declaration(struct engine *e, uint32_t i, csn_usec now)
     e->dest[i].port->flush(e->dest[i].port);
 }
 
-/* ---- watching ------------------------------------------------------------------------------------------------------------ */
+/* ---- watching ---- */
 
-static void add_item(struct watcher *w, uint32_t *n, enum watch_kind kind, struct inbox *b, uint64_t lanes)
-{
+static void add_item(struct watcher *w, uint32_t *n, enum watch_kind kind, struct inbox *b,
+                     uint64_t lanes) {
     w->inbox[*n] = b;
-    w->item[(*n)++] = (struct watch_item){.kind = (uint8_t)kind, .consumer = b ? b->consumer : NULL, .lanes = lanes};
+    w->item[(*n)++] = (struct watch_item){
+        .kind = (uint8_t)kind, .consumer = b ? b->consumer : NULL, .lanes = lanes};
 }
 
-static uint32_t collect(struct engine *e, uint32_t store, csn_usec now)
-{
+static uint32_t collect(struct engine *e, uint32_t store, csn_usec now) {
     struct watcher *w = &e->watcher[store];
     uint32_t n = 0;
     if (relay_wants_watch(&e->relay[store], now)) {
@@ -276,7 +301,8 @@ static uint32_t collect(struct engine *e, uint32_t store, csn_usec now)
     for (uint32_t i = 0; i < e->inboxes; i++) {
         struct inbox *b = &e->inbox[i];
         uint64_t parts = b->lanes->held & b->part_mask;
-        if (e->watch_of_broker[e->inbox_broker[i]] == (int32_t)store && inbox_wants_watch(b, SOURCE_BROKER))
+        if (e->watch_of_broker[e->inbox_broker[i]] == (int32_t)store &&
+            inbox_wants_watch(b, SOURCE_BROKER))
             add_item(w, &n, WATCH_QUEUE, b, parts);
         if (e->inbox_store[i] == store && inbox_wants_watch(b, SOURCE_WORK))
             add_item(w, &n, WATCH_WORK, b, inbox_slots(b));
@@ -284,8 +310,7 @@ static uint32_t collect(struct engine *e, uint32_t store, csn_usec now)
     return n;
 }
 
-static bool watched(struct engine *e, uint32_t store)
-{
+static bool watched(struct engine *e, uint32_t store) {
     struct watcher *w = &e->watcher[store];
     bool any = false;
     for (uint32_t i = 0; i < w->op.watch.n; i++) {
@@ -295,19 +320,20 @@ static bool watched(struct engine *e, uint32_t store)
         if (w->inbox[i])
             inbox_found(w->inbox[i], w->item[i].kind == WATCH_WORK ? SOURCE_WORK : SOURCE_BROKER);
         else
-            relay_found(&e->relay[store], w->item[i].kind == WATCH_OUTBOX, w->item[i].kind == WATCH_RECOVER);
+            relay_found(&e->relay[store], w->item[i].kind == WATCH_OUTBOX,
+                        w->item[i].kind == WATCH_RECOVER);
     }
     return any;
 }
 
-static void step_watcher(struct engine *e, uint32_t store, csn_usec now)
-{
+static void step_watcher(struct engine *e, uint32_t store, csn_usec now) {
     struct watcher *w = &e->watcher[store];
     if (w->op.state == OP_FINISHED) {
         w->op.state = OP_IDLE;
         bool found = w->op.result.status == CSN_OK && watched(e, store);
         w->pause = found ? e->probe_min : w->pause * 2 < e->probe_max ? w->pause * 2 : e->probe_max;
-        /* A store that cannot even be looked at is asked again after a pause; its machines say so. */
+        /* A store that cannot even be looked at is asked again after a pause; its machines say so.
+         */
         w->next_at = w->op.result.status == CSN_OK ? now : now + e->probe_max * 2;
     }
     if (!w->port || w->op.state != OP_IDLE || now < w->next_at || e->stopping)
@@ -325,10 +351,9 @@ static void step_watcher(struct engine *e, uint32_t store, csn_usec now)
     w->port->flush(w->port);
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------------------------ */
+/* ---- the step ---- */
 
-static void reap_all(struct engine *e)
-{
+static void reap_all(struct engine *e) {
     for (uint32_t i = 0; i < e->ports; i++) {
         struct op *op;
         while ((op = e->port[i]->reap(e->port[i])) != NULL)
@@ -337,8 +362,7 @@ static void reap_all(struct engine *e)
 }
 
 /* What one machine did is news for another: no need to wait for the next look. */
-static void pass_on(struct engine *e)
-{
+static void pass_on(struct engine *e) {
     for (uint32_t i = 0; i < e->stores; i++) {
         if (!e->relay[i].woke)
             continue;
@@ -353,8 +377,7 @@ static void pass_on(struct engine *e)
     }
 }
 
-static void step_stop(struct engine *e)
-{
+static void step_stop(struct engine *e) {
     bool idle = true, parts = true;
     for (uint32_t i = 0; i < e->stores; i++)
         idle &= relay_idle(&e->relay[i]);
@@ -370,8 +393,7 @@ static void step_stop(struct engine *e)
         lanes_stop(&e->outbox[i]); /* the last word: counters, and the member has left */
 }
 
-void engine_step(struct engine *e, csn_usec now)
-{
+void engine_step(struct engine *e, csn_usec now) {
     reap_all(e);
     if (e->stopping)
         step_stop(e);
@@ -391,14 +413,18 @@ void engine_step(struct engine *e, csn_usec now)
         step_watcher(e, i, now);
 }
 
-csn_usec engine_deadline(const struct engine *e, csn_usec now)
-{
+csn_usec engine_deadline(const struct engine *e, csn_usec now) {
     csn_usec until = e->stopping ? e->stop_at : CSN_USEC_NEVER;
-#define SOONER(t) do { csn_usec t_ = (t); until = t_ < until ? t_ : until; } while (0)
+#define SOONER(t)                                                                                  \
+    do {                                                                                           \
+        csn_usec t_ = (t);                                                                         \
+        until = t_ < until ? t_ : until;                                                           \
+    } while (0)
     for (uint32_t i = 0; i < e->stores; i++) {
         SOONER(lanes_deadline(&e->outbox[i]));
         SOONER(relay_deadline(&e->relay[i], now));
-        if (e->watcher[i].port && e->watcher[i].op.state == OP_IDLE && !e->watcher[i].nothing && !e->stopping)
+        if (e->watcher[i].port && e->watcher[i].op.state == OP_IDLE && !e->watcher[i].nothing &&
+            !e->stopping)
             SOONER(e->watcher[i].next_at);
     }
     for (uint32_t i = 0; i < e->subscriptions; i++)
@@ -412,8 +438,7 @@ csn_usec engine_deadline(const struct engine *e, csn_usec now)
     return until;
 }
 
-bool engine_ready(const struct engine *e)
-{
+bool engine_ready(const struct engine *e) {
     bool all = true;
     for (uint32_t i = 0; i < e->stores; i++)
         all &= e->outbox[i].asked;
@@ -422,8 +447,7 @@ bool engine_ready(const struct engine *e)
     return all;
 }
 
-void engine_stop(struct engine *e, csn_usec now)
-{
+void engine_stop(struct engine *e, csn_usec now) {
     if (e->stopping)
         return;
     e->stopping = true;
@@ -434,8 +458,7 @@ void engine_stop(struct engine *e, csn_usec now)
         inbox_stop(&e->inbox[i]);
 }
 
-bool engine_stopped(const struct engine *e, csn_usec now)
-{
+bool engine_stopped(const struct engine *e, csn_usec now) {
     if (!e->stopping)
         return false;
     bool all = true;
@@ -444,18 +467,15 @@ bool engine_stopped(const struct engine *e, csn_usec now)
     return all || now >= e->stop_at;
 }
 
-const struct counters *engine_counters(const struct engine *e, uint32_t store)
-{
+const struct counters *engine_counters(const struct engine *e, uint32_t store) {
     return &e->counters[store];
 }
 
-const char *engine_boot(const struct engine *e)
-{
+const char *engine_boot(const struct engine *e) {
     return e->boot;
 }
 
-const char *engine_note(struct engine *e, int *ret_level, const char **ret_text)
-{
+const char *engine_note(struct engine *e, int *ret_level, const char **ret_text) {
     const struct note *n = note_take(&e->notes);
     if (!n)
         return NULL;

@@ -6,8 +6,8 @@
 enum { BROKEN_REST = 5000000 };
 #define NONE UINT32_MAX
 
-static bool delivery_alloc(struct delivery *d, enum source source, uint32_t rows, size_t bytes, csn_usec pause)
-{
+static bool delivery_alloc(struct delivery *d, enum source source, uint32_t rows, size_t bytes,
+                           csn_usec pause) {
     d->source = source;
     d->batch.cap = rows;
     d->batch.msg = calloc(rows, sizeof *d->batch.msg);
@@ -18,8 +18,7 @@ static bool delivery_alloc(struct delivery *d, enum source source, uint32_t rows
     return d->batch.msg != NULL;
 }
 
-csn_status inbox_init(struct inbox *b, csn_error *err)
-{
+csn_status inbox_init(struct inbox *b, csn_error *err) {
     size_t n = b->rows;
     b->item = calloc(n, sizeof *b->item);
     b->park = calloc(n, sizeof *b->park);
@@ -36,8 +35,7 @@ csn_status inbox_init(struct inbox *b, csn_error *err)
     return ok ? CSN_OK : error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "inbox of %s", b->consumer);
 }
 
-void inbox_free(struct inbox *b)
-{
+void inbox_free(struct inbox *b) {
     for (int i = 0; i < 2; i++) {
         free(b->slot[i].batch.msg);
         arena_free(&b->slot[i].batch.arena);
@@ -48,15 +46,13 @@ void inbox_free(struct inbox *b)
     free(b->done);
 }
 
-static uint64_t my_parts(const struct inbox *b)
-{
+static uint64_t my_parts(const struct inbox *b) {
     return b->lanes->held & b->part_mask;
 }
 
-/* A row was parked under the partition it came from. When there are fewer partitions now, its slot is folded onto those there are:
- * the store keeps the key in order whoever works on it. */
-uint64_t inbox_slots(const struct inbox *b)
-{
+/* A row was parked under the partition it came from. When there are fewer partitions now, its slot
+ * is folded onto those there are: the store keeps the key in order whoever works on it. */
+uint64_t inbox_slots(const struct inbox *b) {
     uint64_t parts = my_parts(b), slots = 0;
     uint32_t n = (uint32_t)__builtin_popcountll(b->lanes->all);
     for (uint32_t s = 0; s < LANE_MAX; s++)
@@ -64,27 +60,24 @@ uint64_t inbox_slots(const struct inbox *b)
     return slots;
 }
 
-static void store_fault(struct inbox *b, const struct op *op, csn_usec now)
-{
+static void store_fault(struct inbox *b, const struct op *op, csn_usec now) {
     b->counters->store_faults++;
     if (b->faults == 0)
-        note_add(b->notes, NOTE_WARN, "store.unavailable", "store=%s consumer=%s error=\"%s\"", b->store, b->consumer,
-                 op->result.text);
+        note_add(b->notes, NOTE_WARN, "store.unavailable", "store=%s consumer=%s error=\"%s\"",
+                 b->store, b->consumer, op->result.text);
     b->retry_at = now + (10000 << (b->faults < 7 ? b->faults : 7));
     b->faults++;
 }
 
-static void store_well(struct inbox *b)
-{
+static void store_well(struct inbox *b) {
     if (b->faults)
         note_add(b->notes, NOTE_INFO, "store.back", "store=%s consumer=%s", b->store, b->consumer);
     b->faults = 0;
 }
 
-/* ---- take ---------------------------------------------------------------------------------------------------------------- */
+/* ---- take ---- */
 
-static void fresh_batch(struct inbox *b, struct delivery *d, csn_usec now)
-{
+static void fresh_batch(struct inbox *b, struct delivery *d, csn_usec now) {
     arena_reset(&d->batch.arena);
     d->batch.n = 0;
     d->state = DELIVERY_ASKED;
@@ -96,8 +89,7 @@ static void fresh_batch(struct inbox *b, struct delivery *d, csn_usec now)
     d->take.deadline = now + b->lock_wait;
 }
 
-static void submit_receive(struct inbox *b, csn_usec now)
-{
+static void submit_receive(struct inbox *b, csn_usec now) {
     struct delivery *d = &b->slot[SOURCE_BROKER];
     struct op *op = &d->take;
     fresh_batch(b, d, now);
@@ -118,8 +110,7 @@ static void submit_receive(struct inbox *b, csn_usec now)
     b->out->submit(b->out, op);
 }
 
-static void submit_work(struct inbox *b, csn_usec now)
-{
+static void submit_work(struct inbox *b, csn_usec now) {
     struct delivery *d = &b->slot[SOURCE_WORK];
     struct op *op = &d->take;
     fresh_batch(b, d, now);
@@ -142,8 +133,7 @@ static void submit_work(struct inbox *b, csn_usec now)
 }
 
 /* Expired work rows go back first; both share a commit. */
-static void submit_recover_and_work(struct inbox *b, csn_usec now)
-{
+static void submit_recover_and_work(struct inbox *b, csn_usec now) {
     struct op *op = &b->recover;
     op->deadline = now + b->lock_wait;
     op->recover.table = TABLE_WORK;
@@ -163,14 +153,12 @@ static void submit_recover_and_work(struct inbox *b, csn_usec now)
     b->apply->flush(b->apply);
 }
 
-static bool may_take(const struct inbox *b, const struct delivery *d, csn_usec now)
-{
-    return d->state == DELIVERY_EMPTY && d->due && now >= d->rest_until && !b->stopping && b->declared && my_parts(b) &&
-           b->state != INBOX_BROKEN && now >= b->retry_at;
+static bool may_take(const struct inbox *b, const struct delivery *d, csn_usec now) {
+    return d->state == DELIVERY_EMPTY && d->due && now >= d->rest_until && !b->stopping &&
+           b->declared && my_parts(b) && b->state != INBOX_BROKEN && now >= b->retry_at;
 }
 
-static void taken(struct inbox *b, struct delivery *d, csn_usec now)
-{
+static void taken(struct inbox *b, struct delivery *d, csn_usec now) {
     struct op *op = &d->take;
     bool broker = d->source == SOURCE_BROKER;
     op->state = OP_IDLE;
@@ -203,20 +191,19 @@ static void taken(struct inbox *b, struct delivery *d, csn_usec now)
         b->counters->redelivered += d->batch.msg[i].redelivered;
 }
 
-/* ---- apply --------------------------------------------------------------------------------------------------------------- */
+/* ---- apply ---- */
 
-static bool expired(const struct delivery *d, uint32_t msg, csn_usec now)
-{
+static bool expired(const struct delivery *d, uint32_t msg, csn_usec now) {
     csn_usec left = d->batch.msg[msg].expires_in;
     return left != CSN_USEC_NEVER && left <= now - d->taken_at;
 }
 
-static void submit_apply(struct inbox *b, csn_usec now)
-{
+static void submit_apply(struct inbox *b, csn_usec now) {
     struct op *op = &b->apply_op;
     uint32_t n = b->again_n < b->most ? b->again_n : b->most;
     for (uint32_t i = 0; i < n; i++)
-        b->item[i] = (struct apply_item){.msg = b->again[i], .expired = expired(b->now_on, b->again[i], now)};
+        b->item[i] = (struct apply_item){.msg = b->again[i],
+                                         .expired = expired(b->now_on, b->again[i], now)};
     op->batch = &b->now_on->batch;
     op->deadline = now + b->lock_wait;
     copy_text(op->apply.consumer, sizeof op->apply.consumer, b->consumer);
@@ -231,9 +218,9 @@ static void submit_apply(struct inbox *b, csn_usec now)
     b->apply->flush(b->apply);
 }
 
-/* Lets the batch go: nothing is acked, the broker (or the lease of the work rows) brings it back. */
-static void let_go(struct inbox *b)
-{
+/* Lets the batch go: nothing is acked, the broker (or the lease of the work rows) brings it back.
+ */
+static void let_go(struct inbox *b) {
     b->now_on->again = b->now_on->source == SOURCE_BROKER;
     b->now_on->due = true;
     b->now_on->state = DELIVERY_EMPTY;
@@ -242,11 +229,11 @@ static void let_go(struct inbox *b)
 }
 
 /* An op of the store failed: rest, then the same again, while the delivery lease lasts. */
-static void stumbled(struct inbox *b, const struct op *op, csn_usec now)
-{
+static void stumbled(struct inbox *b, const struct op *op, csn_usec now) {
     store_fault(b, op, now);
     if (op->result.status == CSN_FATAL && op->result.code == ERR_HANDLER_TX) {
-        note_add(b->notes, NOTE_ERROR, "inbox.broken", "consumer=%s error=\"%s\"", b->consumer, op->result.text);
+        note_add(b->notes, NOTE_ERROR, "inbox.broken", "consumer=%s error=\"%s\"", b->consumer,
+                 op->result.text);
         let_go(b);
         b->state = INBOX_BROKEN;
         return;
@@ -255,8 +242,7 @@ static void stumbled(struct inbox *b, const struct op *op, csn_usec now)
         let_go(b);
 }
 
-static void start(struct inbox *b, struct delivery *d, csn_usec now)
-{
+static void start(struct inbox *b, struct delivery *d, csn_usec now) {
     b->now_on = d;
     b->again_n = d->batch.n;
     b->done_n = 0;
@@ -265,10 +251,9 @@ static void start(struct inbox *b, struct delivery *d, csn_usec now)
     submit_apply(b, now);
 }
 
-/* ---- decide: what is kept for later, and how ------------------------------------------------------------------------------- */
+/* ---- decide: what is kept for later, and how ---- */
 
-static void count_verdict(struct inbox *b, csn_verdict v)
-{
+static void count_verdict(struct inbox *b, csn_verdict v) {
     switch (v) {
     case CSN_DONE:
         b->counters->handled++;
@@ -300,14 +285,12 @@ static void count_verdict(struct inbox *b, csn_verdict v)
     }
 }
 
-static bool commits(csn_verdict v)
-{
+static bool commits(csn_verdict v) {
     return v == CSN_DONE || v == CSN_REFUSED || v == CSN_DUPLICATE || v == CSN_LATE;
 }
 
 /* Fills p for a message whose handler did not commit. */
-static void park_by_verdict(struct inbox *b, struct park_item *p, const struct message *m)
-{
+static void park_by_verdict(struct inbox *b, struct park_item *p, const struct message *m) {
     bool old = m->failing_for >= b->retry.age || m->age >= b->retry.age;
     switch (p->verdict) {
     case CSN_EARLY:
@@ -336,15 +319,15 @@ static void park_by_verdict(struct inbox *b, struct park_item *p, const struct m
     }
 }
 
-static bool same_key(const struct message *a, const struct message *b)
-{
-    return bytes_equal(a->aggregate_id, b->aggregate_id) && bytes_equal(a->aggregate_type, b->aggregate_type);
+static bool same_key(const struct message *a, const struct message *b) {
+    return bytes_equal(a->aggregate_id, b->aggregate_id) &&
+           bytes_equal(a->aggregate_type, b->aggregate_type);
 }
 
-/* The first message of the same key in this round that is to be parked, or NONE. The list of parked ones is short unless much
- * fails at once; it is bounded by the batch in every case. */
-static const struct park_item *first_parked(const struct inbox *b, uint32_t n, const struct message *m)
-{
+/* The first message of the same key in this round that is to be parked, or NONE. The list of parked
+ * ones is short unless much fails at once; it is bounded by the batch in every case. */
+static const struct park_item *first_parked(const struct inbox *b, uint32_t n,
+                                            const struct message *m) {
     const struct batch *batch = &b->now_on->batch;
     for (uint32_t i = 0; i < n; i++)
         if (same_key(&batch->msg[b->park[i].msg], m))
@@ -352,13 +335,11 @@ static const struct park_item *first_parked(const struct inbox *b, uint32_t n, c
     return NULL;
 }
 
-static void done(struct inbox *b, uint32_t msg)
-{
+static void done(struct inbox *b, uint32_t msg) {
     b->done[b->done_n++] = msg;
 }
 
-static void behind(struct inbox *b, uint32_t msg, uint32_t *n)
-{
+static void behind(struct inbox *b, uint32_t msg, uint32_t *n) {
     const struct batch *batch = &b->now_on->batch;
     const struct park_item *head = first_parked(b, *n, &batch->msg[msg]);
     if (head && (head->to == PARK_DEAD || head->to == PARK_CONFLICT)) {
@@ -370,14 +351,15 @@ static void behind(struct inbox *b, uint32_t msg, uint32_t *n)
         return;
     }
     b->counters->behind++;
-    b->park[(*n)++] = (struct park_item){.msg = msg, .to = PARK_BEHIND, .verdict = CSN_EARLY, .code = ERR_KEY_BLOCKED};
+    b->park[(*n)++] = (struct park_item){
+        .msg = msg, .to = PARK_BEHIND, .verdict = CSN_EARLY, .code = ERR_KEY_BLOCKED};
 }
 
 /* Sorts the results of a round into done, park and again; returns how many are to be parked. */
-static uint32_t decide(struct inbox *b)
-{
+static uint32_t decide(struct inbox *b) {
     uint32_t n = 0, picks = b->apply_op.apply.n, rest = b->again_n - picks;
-    b->again_n = 0; /* grows no faster than i: what was not picked stays where it is until the end */
+    b->again_n =
+        0; /* grows no faster than i: what was not picked stays where it is until the end */
     for (uint32_t i = 0; i < picks; i++) {
         const struct apply_item *a = &b->item[i];
         const struct message *m = &b->now_on->batch.msg[a->msg];
@@ -396,7 +378,10 @@ static uint32_t decide(struct inbox *b)
             break;
         case APPLY_MISMATCH:
             b->counters->conflicts++;
-            *p = (struct park_item){.msg = a->msg, .to = PARK_CONFLICT, .verdict = CSN_CONFLICT, .failure = 1,
+            *p = (struct park_item){.msg = a->msg,
+                                    .to = PARK_CONFLICT,
+                                    .verdict = CSN_CONFLICT,
+                                    .failure = 1,
                                     .code = ERR_IDENTITY_CONFLICT};
             copy_text(p->text, sizeof p->text, a->text);
             n++;
@@ -420,18 +405,16 @@ static uint32_t decide(struct inbox *b)
     return n;
 }
 
-/* ---- park and acknowledge -------------------------------------------------------------------------------------------------- */
+/* ---- park and acknowledge ---- */
 
-static void submit_park(struct inbox *b, csn_usec now)
-{
+static void submit_park(struct inbox *b, csn_usec now) {
     b->park_op.deadline = now + b->lock_wait;
     b->state = INBOX_PARKING;
     b->apply->submit(b->apply, &b->park_op);
     b->apply->flush(b->apply);
 }
 
-static void first_park(struct inbox *b, uint32_t n, csn_usec now)
-{
+static void first_park(struct inbox *b, uint32_t n, csn_usec now) {
     struct op *op = &b->park_op;
     op->batch = &b->now_on->batch;
     copy_text(op->park.consumer, sizeof op->park.consumer, b->consumer);
@@ -442,8 +425,7 @@ static void first_park(struct inbox *b, uint32_t n, csn_usec now)
     submit_park(b, now);
 }
 
-static void finish(struct inbox *b)
-{
+static void finish(struct inbox *b) {
     b->now_on->state = DELIVERY_EMPTY;
     b->now_on->due = true;
     b->now_on = NULL;
@@ -452,8 +434,7 @@ static void finish(struct inbox *b)
 }
 
 /* Per partition only the contiguous prefix of what is done: the rest comes again. */
-static uint32_t watermark(struct inbox *b)
-{
+static uint32_t watermark(struct inbox *b) {
     const struct batch *batch = &b->now_on->batch;
     uint64_t stopped = 0;
     uint32_t n = 0;
@@ -470,8 +451,7 @@ static uint32_t watermark(struct inbox *b)
     return n;
 }
 
-static void acknowledge(struct inbox *b, csn_usec now)
-{
+static void acknowledge(struct inbox *b, csn_usec now) {
     if (b->now_on->source == SOURCE_WORK) {
         finish(b);
         return;
@@ -493,17 +473,16 @@ static void acknowledge(struct inbox *b, csn_usec now)
     b->out->flush(b->out);
 }
 
-static void after_round(struct inbox *b, csn_usec now)
-{
+static void after_round(struct inbox *b, csn_usec now) {
     if (b->again_n)
         submit_apply(b, now);
     else
         acknowledge(b, now);
 }
 
-/* The handlers did not get through in their time. Alone, a message is to blame itself and becomes a retry (true). */
-static bool took_too_long(struct inbox *b, struct op *op)
-{
+/* The handlers did not get through in their time. Alone, a message is to blame itself and becomes a
+ * retry (true). */
+static bool took_too_long(struct inbox *b, struct op *op) {
     if (op->result.status != CSN_AGAIN || op->result.code != ERR_HANDLER_SQL)
         return false;
     b->most = op->apply.n > 1 ? op->apply.n / 2 : 1;
@@ -518,8 +497,7 @@ static bool took_too_long(struct inbox *b, struct op *op)
     return true;
 }
 
-static void applied(struct inbox *b, csn_usec now)
-{
+static void applied(struct inbox *b, csn_usec now) {
     struct op *op = &b->apply_op;
     op->state = OP_IDLE;
     bool alone = took_too_long(b, op);
@@ -540,12 +518,12 @@ static void applied(struct inbox *b, csn_usec now)
         after_round(b, now);
 }
 
-static void parked(struct inbox *b, csn_usec now)
-{
+static void parked(struct inbox *b, csn_usec now) {
     struct op *op = &b->park_op;
     op->state = OP_IDLE;
     if (op->result.status == CSN_UNKNOWN) {
-        /* What was parked is found waiting (or fenced) when it is applied again: before the rest, which may be of its key. */
+        /* What was parked is found waiting (or fenced) when it is applied again: before the rest,
+         * which may be of its key. */
         memmove(b->again + op->park.n, b->again, b->again_n * sizeof *b->again);
         for (uint32_t i = 0; i < op->park.n; i++)
             b->again[i] = op->park.item[i].msg;
@@ -566,15 +544,15 @@ static void parked(struct inbox *b, csn_usec now)
         done(b, p->msg);
         b->counters->dead += p->to == PARK_DEAD || p->to == PARK_CONFLICT;
         if (p->to == PARK_DEAD || p->to == PARK_CONFLICT)
-            note_add(b->notes, NOTE_WARN, "inbox.dead", "consumer=%s event_id=%.*s code=CSN-%d error=\"%s\"", b->consumer,
-                     (int)b->now_on->batch.msg[p->msg].id.size, (const char *)b->now_on->batch.msg[p->msg].id.data, p->code,
-                     p->text);
+            note_add(b->notes, NOTE_WARN, "inbox.dead",
+                     "consumer=%s event_id=%.*s code=CSN-%d error=\"%s\"", b->consumer,
+                     (int)b->now_on->batch.msg[p->msg].id.size,
+                     (const char *)b->now_on->batch.msg[p->msg].id.data, p->code, p->text);
     }
     after_round(b, now);
 }
 
-static void acked(struct inbox *b, csn_usec now)
-{
+static void acked(struct inbox *b, csn_usec now) {
     struct op *op = &b->ack_op;
     op->state = OP_IDLE;
     if (op->result.status == CSN_OK)
@@ -586,10 +564,9 @@ static void acked(struct inbox *b, csn_usec now)
     finish(b);
 }
 
-/* ---- the step -------------------------------------------------------------------------------------------------------------- */
+/* ---- the step ---- */
 
-static void go_on(struct inbox *b, csn_usec now)
-{
+static void go_on(struct inbox *b, csn_usec now) {
     if (now < b->retry_at)
         return;
     if (b->state == INBOX_APPLYING && b->apply_op.state == OP_IDLE && b->park_op.state == OP_IDLE) {
@@ -609,12 +586,13 @@ static void go_on(struct inbox *b, csn_usec now)
     }
 }
 
-/* Deliveries that were taken and not begun when the stop came, or whose lease ran out while the store was away. */
-static void drop_waiting(struct inbox *b, csn_usec now)
-{
+/* Deliveries that were taken and not begun when the stop came, or whose lease ran out while the
+ * store was away. */
+static void drop_waiting(struct inbox *b, csn_usec now) {
     for (int k = 0; k < 2; k++) {
         struct delivery *d = &b->slot[k];
-        if (d->state == DELIVERY_READY && d != b->now_on && (b->stopping || now + b->lock_wait >= d->lease_end)) {
+        if (d->state == DELIVERY_READY && d != b->now_on &&
+            (b->stopping || now + b->lock_wait >= d->lease_end)) {
             d->state = DELIVERY_EMPTY;
             d->again = d->source == SOURCE_BROKER;
             d->due = true;
@@ -622,8 +600,7 @@ static void drop_waiting(struct inbox *b, csn_usec now)
     }
 }
 
-void inbox_step(struct inbox *b, csn_usec now)
-{
+void inbox_step(struct inbox *b, csn_usec now) {
     if (b->recover.state == OP_FINISHED) {
         b->recover.state = OP_IDLE;
         if (b->recover.result.status == CSN_OK)
@@ -653,8 +630,7 @@ void inbox_step(struct inbox *b, csn_usec now)
         submit_recover_and_work(b, now);
 }
 
-csn_usec inbox_deadline(const struct inbox *b, csn_usec now)
-{
+csn_usec inbox_deadline(const struct inbox *b, csn_usec now) {
     csn_usec until = CSN_USEC_NEVER;
     if (b->retry_at > now)
         until = b->retry_at;
@@ -662,32 +638,31 @@ csn_usec inbox_deadline(const struct inbox *b, csn_usec now)
         until = b->look_at;
     for (int k = 0; k < 2; k++) {
         const struct delivery *d = &b->slot[k];
-        if (d->state == DELIVERY_EMPTY && d->due && d->rest_until > now && d->rest_until < until && my_parts(b))
+        if (d->state == DELIVERY_EMPTY && d->due && d->rest_until > now && d->rest_until < until &&
+            my_parts(b))
             until = d->rest_until;
-        if (d->state == DELIVERY_READY && d->lease_end - b->lock_wait > now && d->lease_end - b->lock_wait < until)
+        if (d->state == DELIVERY_READY && d->lease_end - b->lock_wait > now &&
+            d->lease_end - b->lock_wait < until)
             until = d->lease_end - b->lock_wait;
     }
     return until;
 }
 
-void inbox_found(struct inbox *b, enum source source)
-{
+void inbox_found(struct inbox *b, enum source source) {
     b->slot[source].due = true;
 }
 
-bool inbox_wants_watch(const struct inbox *b, enum source source)
-{
+bool inbox_wants_watch(const struct inbox *b, enum source source) {
     const struct delivery *d = &b->slot[source];
-    return !b->stopping && my_parts(b) && d->state == DELIVERY_EMPTY && !d->due && !(b->pushed && source == SOURCE_BROKER);
+    return !b->stopping && my_parts(b) && d->state == DELIVERY_EMPTY && !d->due &&
+           !(b->pushed && source == SOURCE_BROKER);
 }
 
-void inbox_stop(struct inbox *b)
-{
+void inbox_stop(struct inbox *b) {
     b->stopping = true;
 }
 
-bool inbox_idle(const struct inbox *b)
-{
-    return b->now_on == NULL && b->slot[0].state == DELIVERY_EMPTY && b->slot[1].state == DELIVERY_EMPTY &&
-           b->recover.state == OP_IDLE;
+bool inbox_idle(const struct inbox *b) {
+    return b->now_on == NULL && b->slot[0].state == DELIVERY_EMPTY &&
+           b->slot[1].state == DELIVERY_EMPTY && b->recover.state == OP_IDLE;
 }

@@ -1,11 +1,11 @@
-/* lane.c: see lane.h. One LEASE op at a time; a failed one is tried again soon, and the lanes are believed until held_until. */
+/* lane.c: see lane.h. One LEASE op at a time; a failed one is tried again soon, and the lanes are
+ * believed until held_until. */
 #include "core/lane.h"
 
 enum { RETRY_SOONEST = 20000, RETRY_LATEST = 1000000 };
 
-void lanes_init(struct lanes *l, struct port *heart, const char *name, uint32_t count, csn_usec lease, const char *boot,
-                const char *label)
-{
+void lanes_init(struct lanes *l, struct port *heart, const char *name, uint32_t count,
+                csn_usec lease, const char *boot, const char *label) {
     *l = (struct lanes){.heart = heart, .lease = lease, .member = -1};
     l->all = count >= LANE_MAX ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
     l->op.kind = OP_LEASE;
@@ -14,43 +14,40 @@ void lanes_init(struct lanes *l, struct port *heart, const char *name, uint32_t 
     copy_text(l->op.lease.label, sizeof l->op.lease.label, label);
 }
 
-static void lost(struct lanes *l, uint64_t gone, const char *why)
-{
+static void lost(struct lanes *l, uint64_t gone, const char *why) {
     gone &= l->held;
     if (!gone)
         return;
     l->held &= ~gone;
     l->fresh &= ~gone;
     l->counters->lanes_lost += (uint64_t)__builtin_popcountll(gone);
-    note_add(l->notes, NOTE_WARN, "lanes.lost", "name=%s lanes=%d why=\"%s\"", l->op.lease.name, __builtin_popcountll(gone), why);
+    note_add(l->notes, NOTE_WARN, "lanes.lost", "name=%s lanes=%d why=\"%s\"", l->op.lease.name,
+             __builtin_popcountll(gone), why);
 }
 
-void lanes_lose(struct lanes *l, uint64_t gone, csn_usec now)
-{
+void lanes_lose(struct lanes *l, uint64_t gone, csn_usec now) {
     if (gone & l->held)
         l->next_at = now;
     lost(l, gone, "another owner has them");
 }
 
-static void took(struct lanes *l, uint64_t fresh)
-{
+static void took(struct lanes *l, uint64_t fresh) {
     if (!fresh)
         return;
     l->fresh |= fresh;
     l->counters->lanes_taken += (uint64_t)__builtin_popcountll(fresh);
     note_add(l->notes, NOTE_INFO, "lanes.taken", "name=%s lanes=%d held=%d of=%d", l->op.lease.name,
-             __builtin_popcountll(fresh), __builtin_popcountll(l->held), __builtin_popcountll(l->all));
+             __builtin_popcountll(fresh), __builtin_popcountll(l->held),
+             __builtin_popcountll(l->all));
 }
 
-static csn_usec pause_after_fault(const struct lanes *l)
-{
+static csn_usec pause_after_fault(const struct lanes *l) {
     csn_usec pause = RETRY_SOONEST << (l->faults < 6 ? l->faults : 6);
     csn_usec most = l->lease / 6 < RETRY_LATEST ? l->lease / 6 : RETRY_LATEST;
     return pause < most ? pause : most;
 }
 
-static void answered(struct lanes *l, csn_usec now)
-{
+static void answered(struct lanes *l, csn_usec now) {
     struct op *op = &l->op;
     op->state = OP_IDLE;
     if (op->lease.drop) {
@@ -60,7 +57,8 @@ static void answered(struct lanes *l, csn_usec now)
     }
     if (op->result.status != CSN_OK) {
         if (l->faults++ == 0)
-            note_add(l->notes, NOTE_WARN, "lanes.unsure", "name=%s error=\"%s\"", op->lease.name, op->result.text);
+            note_add(l->notes, NOTE_WARN, "lanes.unsure", "name=%s error=\"%s\"", op->lease.name,
+                     op->result.text);
         l->counters->store_faults++;
         l->next_at = now + pause_after_fault(l);
         return;
@@ -70,8 +68,9 @@ static void answered(struct lanes *l, csn_usec now)
     l->member = op->lease.member;
     l->members = op->lease.members;
     lost(l, l->held & ~op->lease.held, "the lease was not renewed");
-    /* A lane that was lost to the clock and taken again has a new epoch: what was in flight under the old one is stale. One that
-     * I did not believe in and that was only renewed was taken by a LEASE whose answer was lost: as new to me as any other. */
+    /* A lane that was lost to the clock and taken again has a new epoch: what was in flight under
+     * the old one is stale. One that I did not believe in and that was only renewed was taken by a
+     * LEASE whose answer was lost: as new to me as any other. */
     uint64_t before = l->held;
     l->held = op->lease.held & l->all;
     memcpy(l->epoch, op->lease.epoch, sizeof l->epoch);
@@ -83,8 +82,7 @@ static void answered(struct lanes *l, csn_usec now)
     l->next_at = l->stopping ? now : l->asked_at + again;
 }
 
-static void ask(struct lanes *l, csn_usec now)
-{
+static void ask(struct lanes *l, csn_usec now) {
     struct op *op = &l->op;
     op->lease.want = l->stopping ? 0 : l->all;
     op->lease.drop = l->stopping ? l->all : 0;
@@ -102,8 +100,7 @@ static void ask(struct lanes *l, csn_usec now)
     l->heart->flush(l->heart);
 }
 
-void lanes_step(struct lanes *l, csn_usec now)
-{
+void lanes_step(struct lanes *l, csn_usec now) {
     if (l->op.state == OP_FINISHED)
         answered(l, now);
     if (l->held && now >= l->held_until)
@@ -112,8 +109,7 @@ void lanes_step(struct lanes *l, csn_usec now)
         ask(l, now);
 }
 
-csn_usec lanes_deadline(const struct lanes *l)
-{
+csn_usec lanes_deadline(const struct lanes *l) {
     csn_usec until = CSN_USEC_NEVER;
     if (l->op.state == OP_IDLE && !l->dropped)
         until = l->next_at;
@@ -122,8 +118,7 @@ csn_usec lanes_deadline(const struct lanes *l)
     return until;
 }
 
-void lanes_stop(struct lanes *l)
-{
+void lanes_stop(struct lanes *l) {
     if (l->stopping)
         return;
     l->stopping = true;

@@ -10,8 +10,9 @@ struct counters {
 #undef X
 };
 
-size_t counters_json(const struct counters *c, char *buffer, size_t size); /* {"claims":"1",…}, zeros left out; length */
-const char *counter_name(size_t i);  /* NULL past the end */
+size_t counters_json(const struct counters *c, char *buffer,
+                     size_t size);  /* {"claims":"1",…}, zeros left out; length */
+const char *counter_name(size_t i); /* NULL past the end */
 const char *counter_help(size_t i);
 
 #endif

@@ -2,8 +2,7 @@
 #include "core/note.h"
 #include <stdio.h>
 
-void note_add(struct notes *n, enum note_level level, const char *event, const char *format, ...)
-{
+void note_add(struct notes *n, enum note_level level, const char *event, const char *format, ...) {
     if (n->n == NOTES_MAX) {
         n->dropped++;
         return;
@@ -17,8 +16,7 @@ void note_add(struct notes *n, enum note_level level, const char *event, const c
     va_end(args);
 }
 
-const struct note *note_take(struct notes *n)
-{
+const struct note *note_take(struct notes *n) {
     if (n->n == 0)
         return NULL;
     const struct note *note = &n->note[n->first];

@@ -1,4 +1,5 @@
-/* note.h: what the core wants said. A bounded ring; what does not fit is counted. The host turns notes into log lines. */
+/* note.h: what the core wants said. A bounded ring; what does not fit is counted. The host turns
+ * notes into log lines. */
 #ifndef CSN_CORE_NOTE_H
 #define CSN_CORE_NOTE_H
 
@@ -19,7 +20,8 @@ struct notes {
     uint64_t dropped;
 };
 
-void note_add(struct notes *n, enum note_level level, const char *event, const char *format, ...) PRINTF_LIKE(4, 5);
+void note_add(struct notes *n, enum note_level level, const char *event, const char *format, ...)
+    PRINTF_LIKE(4, 5);
 const struct note *note_take(struct notes *n); /* NULL: nothing; valid until the next note_add */
 
 #endif

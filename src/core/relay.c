@@ -6,10 +6,9 @@
 enum { NOT_HERE = UINT8_MAX, SETTLE_GIVE_UP = 3 /* leases after the claim */ };
 #define NONE UINT32_MAX
 
-/* ---- making and freeing -------------------------------------------------------------------------------------------------- */
+/* ---- making and freeing ---- */
 
-static bool flight_alloc(struct relay *r, struct flight *f)
-{
+static bool flight_alloc(struct relay *r, struct flight *f) {
     size_t n = r->rows;
     f->batch.cap = r->rows;
     f->batch.msg = calloc(n, sizeof *f->batch.msg);
@@ -26,8 +25,7 @@ static bool flight_alloc(struct relay *r, struct flight *f)
     return f->batch.msg && f->item && f->pub && f->at && f->to && f->before && f->published_at;
 }
 
-csn_status relay_init(struct relay *r, csn_error *err)
-{
+csn_status relay_init(struct relay *r, csn_error *err) {
     r->flights = FLIGHTS_MAX;
     r->recover.kind = OP_RECOVER;
     r->pause = r->pause_min;
@@ -38,8 +36,7 @@ csn_status relay_init(struct relay *r, csn_error *err)
     return CSN_OK;
 }
 
-void relay_free(struct relay *r)
-{
+void relay_free(struct relay *r) {
     for (uint32_t i = 0; i < FLIGHTS_MAX; i++) {
         struct flight *f = &r->flight[i];
         free(f->batch.msg);
@@ -53,18 +50,17 @@ void relay_free(struct relay *r)
     }
 }
 
-/* ---- what is in the air -------------------------------------------------------------------------------------------------- */
+/* ---- what is in the air ---- */
 
-static bool flight_pending(const struct flight *f)
-{
-    bool pending = f->claim.state != OP_IDLE || f->settle.state != OP_IDLE || f->renew.state != OP_IDLE;
+static bool flight_pending(const struct flight *f) {
+    bool pending =
+        f->claim.state != OP_IDLE || f->settle.state != OP_IDLE || f->renew.state != OP_IDLE;
     for (uint32_t i = 0; i < BROKERS_MAX; i++)
         pending |= f->publish[i].state != OP_IDLE;
     return pending;
 }
 
-static uint64_t busy_lanes(const struct relay *r)
-{
+static uint64_t busy_lanes(const struct relay *r) {
     uint64_t busy = 0;
     for (uint32_t i = 0; i < r->flights; i++)
         if (r->flight[i].state != FLIGHT_FREE)
@@ -72,21 +68,18 @@ static uint64_t busy_lanes(const struct relay *r)
     return busy;
 }
 
-static struct flight *free_flight(struct relay *r)
-{
+static struct flight *free_flight(struct relay *r) {
     for (uint32_t i = 0; i < r->flights; i++)
         if (r->flight[i].state == FLIGHT_FREE && !flight_pending(&r->flight[i]))
             return &r->flight[i];
     return NULL;
 }
 
-static bool dest_open(struct destination *d, csn_usec now)
-{
+static bool dest_open(struct destination *d, csn_usec now) {
     return d->declared && breaker_allows(&d->breaker, now);
 }
 
-static void dest_good(struct relay *r, struct destination *d, csn_usec now)
-{
+static void dest_good(struct relay *r, struct destination *d, csn_usec now) {
     if (d->breaker.faults) {
         d->rested += now - d->breaker.opened_at;
         note_add(r->notes, NOTE_INFO, "broker.back", "broker=%s after_ms=%lld", d->name,
@@ -97,8 +90,7 @@ static void dest_good(struct relay *r, struct destination *d, csn_usec now)
     breaker_good(&d->breaker);
 }
 
-static void dest_bad(struct relay *r, struct destination *d, csn_usec now, const char *why)
-{
+static void dest_bad(struct relay *r, struct destination *d, csn_usec now, const char *why) {
     if (d->breaker.faults == 0) {
         r->counters->breaker_opened++;
         note_add(r->notes, NOTE_WARN, "broker.rests", "broker=%s why=\"%s\"", d->name, why);
@@ -106,29 +98,28 @@ static void dest_bad(struct relay *r, struct destination *d, csn_usec now, const
     breaker_bad(&d->breaker, &r->retry, r->chance, now);
 }
 
-static void store_fault(struct relay *r, const struct op *op, csn_usec now)
-{
+static void store_fault(struct relay *r, const struct op *op, csn_usec now) {
     r->counters->store_faults++;
     if (r->faults == 0)
-        note_add(r->notes, NOTE_WARN, "store.unavailable", "store=%s error=\"%s\"", r->store, op->result.text);
+        note_add(r->notes, NOTE_WARN, "store.unavailable", "store=%s error=\"%s\"", r->store,
+                 op->result.text);
     csn_usec pause = 10000 << (r->faults < 7 ? r->faults : 7);
     r->faults++;
     r->fault_until = now + pause;
 }
 
-static void store_well(struct relay *r)
-{
+static void store_well(struct relay *r) {
     if (r->faults > 0)
         note_add(r->notes, NOTE_INFO, "store.back", "store=%s", r->store);
     r->faults = 0;
     r->fault_until = 0;
 }
 
-/* ---- claim --------------------------------------------------------------------------------------------------------------- */
+/* ---- claim ---- */
 
-/* How many rows may be claimed now: none while every destination rests, few while none is known to work. */
-static uint32_t claim_limit(struct relay *r, csn_usec now)
-{
+/* How many rows may be claimed now: none while every destination rests, few while none is known to
+ * work. */
+static uint32_t claim_limit(struct relay *r, csn_usec now) {
     bool works = false, may = false, probing = false;
     for (uint32_t i = 0; i < r->dests; i++) {
         bool open = dest_open(&r->dest[i], now);
@@ -142,12 +133,13 @@ static uint32_t claim_limit(struct relay *r, csn_usec now)
     return works || r->rows < PROBE_ROWS ? r->rows : PROBE_ROWS;
 }
 
-/* Submits a claim of what is held and idle, after those lanes of `also` that a settle in the same group sets free. */
-static bool submit_claim(struct relay *r, uint64_t also, csn_usec now)
-{
+/* Submits a claim of what is held and idle, after those lanes of `also` that a settle in the same
+ * group sets free. */
+static bool submit_claim(struct relay *r, uint64_t also, csn_usec now) {
     uint64_t lanes = r->lanes->held & ~(busy_lanes(r) & ~also) & ~r->lanes->fresh & ~r->unsure;
     struct flight *f = free_flight(r);
-    uint32_t limit = lanes && f && !r->stopping && r->due && now >= r->rest_until ? claim_limit(r, now) : 0;
+    uint32_t limit =
+        lanes && f && !r->stopping && r->due && now >= r->rest_until ? claim_limit(r, now) : 0;
     if (limit == 0)
         return false;
     struct op *op = &f->claim;
@@ -182,8 +174,7 @@ static bool submit_claim(struct relay *r, uint64_t also, csn_usec now)
     return true;
 }
 
-static uint8_t route_of(const struct relay *r, const struct message *m)
-{
+static uint8_t route_of(const struct relay *r, const struct message *m) {
     for (uint32_t i = 0; m->route.size && i < r->routes; i++)
         if (bytes_is(m->route, r->route[i].name))
             return (uint8_t)i;
@@ -193,19 +184,18 @@ static uint8_t route_of(const struct relay *r, const struct message *m)
     return NOT_HERE;
 }
 
-static uint64_t key_hash(const struct message *m)
-{
+static uint64_t key_hash(const struct message *m) {
     return bytes_hash(m->aggregate_id, bytes_hash(m->aggregate_type, 1));
 }
 
-static bool same_key(const struct message *a, const struct message *b)
-{
-    return bytes_equal(a->aggregate_id, b->aggregate_id) && bytes_equal(a->aggregate_type, b->aggregate_type);
+static bool same_key(const struct message *a, const struct message *b) {
+    return bytes_equal(a->aggregate_id, b->aggregate_id) &&
+           bytes_equal(a->aggregate_type, b->aggregate_type);
 }
 
-/* Finds for every message the one before it in its key, in this batch. Within a key the batch is in order. */
-static void find_before(struct flight *f)
-{
+/* Finds for every message the one before it in its key, in this batch. Within a key the batch is in
+ * order. */
+static void find_before(struct flight *f) {
     uint16_t last[2048]; /* twice BATCH_MAX: never full */
     memset(last, 0xff, sizeof last);
     for (uint32_t i = 0; i < f->batch.n; i++) {
@@ -217,8 +207,7 @@ static void find_before(struct flight *f)
     }
 }
 
-static void claimed(struct relay *r, struct flight *f, csn_usec now)
-{
+static void claimed(struct relay *r, struct flight *f, csn_usec now) {
     struct op *op = &f->claim;
     op->state = OP_IDLE;
     f->state = FLIGHT_FREE;
@@ -248,17 +237,16 @@ static void claimed(struct relay *r, struct flight *f, csn_usec now)
     f->state = FLIGHT_PUBLISHING;
 }
 
-/* ---- outcomes: where a row goes ------------------------------------------------------------------------------------------ */
+/* ---- outcomes: where a row goes ---- */
 
-static struct settle_item *ready(struct flight *f, uint32_t i, enum settle_to to)
-{
+static struct settle_item *ready(struct flight *f, uint32_t i, enum settle_to to) {
     f->at[i] = AT_READY;
     f->item[i] = (struct settle_item){.msg = i, .to = (uint8_t)to, .part = -1, .pos = -1};
     return &f->item[i];
 }
 
-static void give_back(struct relay *r, struct flight *f, uint32_t i, csn_usec retry_in, const char *why)
-{
+static void give_back(struct relay *r, struct flight *f, uint32_t i, csn_usec retry_in,
+                      const char *why) {
     struct settle_item *item = ready(f, i, SETTLE_PENDING);
     item->retry_in = retry_in;
     copy_text(item->text, sizeof item->text, why);
@@ -266,16 +254,14 @@ static void give_back(struct relay *r, struct flight *f, uint32_t i, csn_usec re
     r->counters->given_back++;
 }
 
-static void wait_for_key(struct flight *f, uint32_t i)
-{
+static void wait_for_key(struct flight *f, uint32_t i) {
     struct settle_item *item = ready(f, i, SETTLE_WAITING);
     item->waits_for = WAITS_KEY;
     item->code = ERR_KEY_BLOCKED;
 }
 
 /* Time behind an open breaker is nobody's age. */
-static csn_usec fair_age(const struct relay *r, const struct flight *f, uint32_t i, csn_usec now)
-{
+static csn_usec fair_age(const struct relay *r, const struct flight *f, uint32_t i, csn_usec now) {
     csn_usec rested = 0;
     if (f->to[i] != NOT_HERE) {
         const struct destination *d = &r->dest[r->route[f->to[i]].to];
@@ -285,12 +271,14 @@ static csn_usec fair_age(const struct relay *r, const struct flight *f, uint32_t
     return age > 0 ? age : 0;
 }
 
-static void faulted(struct relay *r, struct flight *f, uint32_t i, enum fault fault, int32_t code, const char *text, csn_usec now)
-{
+static void faulted(struct relay *r, struct flight *f, uint32_t i, enum fault fault, int32_t code,
+                    const char *text, csn_usec now) {
     const struct message *m = &f->batch.msg[i];
-    bool spent = fault == FAULT_TEMPORARY && retry_spent(&r->retry, m->failures, fair_age(r, f, i, now));
-    enum settle_to to = fault == FAULT_UNKNOWN ? SETTLE_UNKNOWN
-                        : fault == FAULT_PERMANENT || spent ? SETTLE_FAILED : SETTLE_PENDING;
+    bool spent =
+        fault == FAULT_TEMPORARY && retry_spent(&r->retry, m->failures, fair_age(r, f, i, now));
+    enum settle_to to = fault == FAULT_UNKNOWN              ? SETTLE_UNKNOWN
+                        : fault == FAULT_PERMANENT || spent ? SETTLE_FAILED
+                                                            : SETTLE_PENDING;
     struct settle_item *item = ready(f, i, to);
     item->failure = fault == FAULT_TEMPORARY || fault == FAULT_PERMANENT;
     item->attempt = fault != FAULT_PERMANENT;
@@ -303,8 +291,7 @@ static void faulted(struct relay *r, struct flight *f, uint32_t i, enum fault fa
     r->counters->unknown += fault == FAULT_UNKNOWN;
 }
 
-static void confirmed(struct relay *r, struct flight *f, const struct publish_item *p)
-{
+static void confirmed(struct relay *r, struct flight *f, const struct publish_item *p) {
     struct settle_item *item = ready(f, p->msg, SETTLE_SENT);
     item->part = p->part;
     item->pos = p->pos;
@@ -312,33 +299,33 @@ static void confirmed(struct relay *r, struct flight *f, const struct publish_it
     r->woke = true;
 }
 
-/* ---- publish ------------------------------------------------------------------------------------------------------------- */
+/* ---- publish ---- */
 
-static bool ended(const struct flight *f, uint32_t i)
-{
-    return f->at[i] == AT_READY && (f->item[i].to == SETTLE_SENT || f->item[i].to == SETTLE_CANCELLED);
+static bool ended(const struct flight *f, uint32_t i) {
+    return f->at[i] == AT_READY &&
+           (f->item[i].to == SETTLE_SENT || f->item[i].to == SETTLE_CANCELLED);
 }
 
-static bool expired(const struct flight *f, uint32_t i, csn_usec now)
-{
+static bool expired(const struct flight *f, uint32_t i, csn_usec now) {
     csn_usec in = f->batch.msg[i].expires_in;
     return in != CSN_USEC_NEVER && in <= now - f->claimed_at;
 }
 
 /* True when message i can leave in this wave towards destination d. */
-static bool may_leave(const struct relay *r, const struct flight *f, uint32_t i, uint32_t d, csn_usec now)
-{
-    if (f->at[i] != AT_QUEUED || f->to[i] == NOT_HERE || r->route[f->to[i]].to != d || expired(f, i, now))
+static bool may_leave(const struct relay *r, const struct flight *f, uint32_t i, uint32_t d,
+                      csn_usec now) {
+    if (f->at[i] != AT_QUEUED || f->to[i] == NOT_HERE || r->route[f->to[i]].to != d ||
+        expired(f, i, now))
         return false;
     uint32_t before = f->before[i];
     if (before == NONE || ended(f, before))
         return true;
     /* One commit shows both, in order: the earlier one must be in this very op. */
-    return (r->dest[d].port->flags & PORT_ATOMIC_PUBLISH) && f->at[before] == AT_OUT && r->route[f->to[before]].to == d;
+    return (r->dest[d].port->flags & PORT_ATOMIC_PUBLISH) && f->at[before] == AT_OUT &&
+           r->route[f->to[before]].to == d;
 }
 
-static void not_now(struct relay *r, struct flight *f, uint32_t i, csn_usec now)
-{
+static void not_now(struct relay *r, struct flight *f, uint32_t i, csn_usec now) {
     const struct relay_route *route = &r->route[f->to[i]];
     struct destination *d = &r->dest[route->to];
     bool others = false;
@@ -356,9 +343,9 @@ static void not_now(struct relay *r, struct flight *f, uint32_t i, csn_usec now)
     give_back(r, f, i, others && rest > 0 ? rest : 0, "its destination rests");
 }
 
-/* Messages that need no broker: expired, without a route, behind one that did not go out, towards a closed destination. */
-static void sort_out(struct relay *r, struct flight *f, csn_usec now)
-{
+/* Messages that need no broker: expired, without a route, behind one that did not go out, towards a
+ * closed destination. */
+static void sort_out(struct relay *r, struct flight *f, csn_usec now) {
     for (uint32_t i = 0; i < f->batch.n; i++) {
         if (f->at[i] != AT_QUEUED)
             continue;
@@ -370,21 +357,23 @@ static void sort_out(struct relay *r, struct flight *f, csn_usec now)
                 wait_for_key(f, i);
         } else if (expired(f, i, now)) {
             if (before != NONE && !ended(f, before))
-                continue; /* ended before its turn it would let those behind it pass those before it */
+                continue; /* ended before its turn it would let those behind it pass those before it
+                           */
             struct settle_item *item = ready(f, i, SETTLE_CANCELLED);
             item->code = ERR_EXPIRED;
             copy_text(item->text, sizeof item->text, "expired before it was published");
             r->counters->expired++;
         } else if (f->to[i] == NOT_HERE) {
-            faulted(r, f, i, FAULT_TEMPORARY, ERR_BROKER_UNROUTABLE, "no route matches the event type", now);
+            faulted(r, f, i, FAULT_TEMPORARY, ERR_BROKER_UNROUTABLE,
+                    "no route matches the event type", now);
         } else if (!dest_open(&r->dest[r->route[f->to[i]].to], now)) {
             not_now(r, f, i, now);
         }
     }
 }
 
-static uint32_t publish_to(struct relay *r, struct flight *f, uint32_t d, uint32_t from, csn_usec now)
-{
+static uint32_t publish_to(struct relay *r, struct flight *f, uint32_t d, uint32_t from,
+                           csn_usec now) {
     struct destination *dest = &r->dest[d];
     uint32_t most = dest->breaker.state == BREAKER_PROBING ? PROBE_ROWS : BATCH_MAX, n = 0;
     for (uint32_t i = 0; i < f->batch.n && n < most; i++) {
@@ -408,24 +397,21 @@ static uint32_t publish_to(struct relay *r, struct flight *f, uint32_t d, uint32
     return n;
 }
 
-static bool publishing(const struct flight *f)
-{
+static bool publishing(const struct flight *f) {
     for (uint32_t d = 0; d < BROKERS_MAX; d++)
         if (f->publish[d].state == OP_PENDING && !(f->abandoned & (1u << d)))
             return true;
     return false;
 }
 
-static csn_usec longest_confirm(const struct relay *r)
-{
+static csn_usec longest_confirm(const struct relay *r) {
     csn_usec longest = 0;
     for (uint32_t d = 0; d < r->dests; d++)
         longest = r->dest[d].confirm_timeout > longest ? r->dest[d].confirm_timeout : longest;
     return longest;
 }
 
-static void renew(struct relay *r, struct flight *f, csn_usec now)
-{
+static void renew(struct relay *r, struct flight *f, csn_usec now) {
     struct op *op = &f->renew;
     op->deadline = now + r->lock_wait;
     op->batch = &f->batch;
@@ -437,11 +423,12 @@ static void renew(struct relay *r, struct flight *f, csn_usec now)
     r->port->flush(r->port);
 }
 
-/* Sends the next wave, or, when the lease would not cover its confirms, renews first or gives the rest back. */
-static void next_wave(struct relay *r, struct flight *f, csn_usec now)
-{
+/* Sends the next wave, or, when the lease would not cover its confirms, renews first or gives the
+ * rest back. */
+static void next_wave(struct relay *r, struct flight *f, csn_usec now) {
     bool covered = now + longest_confirm(r) < f->lease_end;
-    bool give_up = r->stopping || f->abandoned || now >= f->claimed_at + 2 * r->lease || now >= f->lease_end;
+    bool give_up =
+        r->stopping || f->abandoned || now >= f->claimed_at + 2 * r->lease || now >= f->lease_end;
     if (!give_up && !covered) {
         if (f->renew.state == OP_IDLE)
             renew(r, f, now);
@@ -459,12 +446,13 @@ static void next_wave(struct relay *r, struct flight *f, csn_usec now)
         if (f->before[i] != NONE && f->at[f->before[i]] == AT_READY && !ended(f, f->before[i]))
             wait_for_key(f, i);
         else
-            give_back(r, f, i, 0, r->stopping ? "given back at stop" : "given back: the lease would end too soon");
+            give_back(r, f, i, 0,
+                      r->stopping ? "given back at stop"
+                                  : "given back: the lease would end too soon");
     }
 }
 
-static void renewed(struct relay *r, struct flight *f, csn_usec now)
-{
+static void renewed(struct relay *r, struct flight *f, csn_usec now) {
     struct op *op = &f->renew;
     op->state = OP_IDLE;
     if (op->result.status == CSN_OK && op->renew.renewed > 0) {
@@ -477,8 +465,7 @@ static void renewed(struct relay *r, struct flight *f, csn_usec now)
 }
 
 /* What one finished publish op says, message by message. */
-static void published(struct relay *r, struct flight *f, uint32_t d, csn_usec now)
-{
+static void published(struct relay *r, struct flight *f, uint32_t d, csn_usec now) {
     struct op *op = &f->publish[d];
     csn_status status = op->result.status;
     uint32_t said = 0, unsaid = 0;
@@ -493,7 +480,8 @@ static void published(struct relay *r, struct flight *f, uint32_t d, csn_usec no
         uint32_t i = p->msg, before = f->before[i];
         bool nothing = status == CSN_AGAIN || status == CSN_NOMEM || p->out == PUB_UNSENT;
         said += p->out != PUB_NONE && p->out != PUB_UNSENT && !nothing;
-        if (nothing && before != NONE && f->at[before] == AT_READY && !ended(f, before) && f->item[before].attempt) {
+        if (nothing && before != NONE && f->at[before] == AT_READY && !ended(f, before) &&
+            f->item[before].attempt) {
             wait_for_key(f, i);
         } else if (nothing) {
             give_back(r, f, i, 0, op->result.text[0] ? op->result.text : "not sent");
@@ -504,10 +492,12 @@ static void published(struct relay *r, struct flight *f, uint32_t d, csn_usec no
             faulted(r, f, i, FAULT_TEMPORARY, p->code ? p->code : ERR_BROKER_NACK, p->text, now);
         } else if (p->out == PUB_RETURNED) {
             r->counters->returned++;
-            faulted(r, f, i, FAULT_TEMPORARY, p->code ? p->code : ERR_BROKER_UNROUTABLE, p->text, now);
+            faulted(r, f, i, FAULT_TEMPORARY, p->code ? p->code : ERR_BROKER_UNROUTABLE, p->text,
+                    now);
         } else if (p->out == PUB_REJECTED) {
             r->counters->rejected++;
-            faulted(r, f, i, FAULT_PERMANENT, p->code ? p->code : ERR_BROKER_REJECTED, p->text, now);
+            faulted(r, f, i, FAULT_PERMANENT, p->code ? p->code : ERR_BROKER_REJECTED, p->text,
+                    now);
         } else {
             unsaid++;
             faulted(r, f, i, FAULT_UNKNOWN, ERR_BROKER_NO_ANSWER, "no answer from the broker", now);
@@ -519,28 +509,27 @@ static void published(struct relay *r, struct flight *f, uint32_t d, csn_usec no
         dest_bad(r, &r->dest[d], now, op->result.text[0] ? op->result.text : "no answer");
 }
 
-/* The deadline has passed and the driver still has the op: what was asked for and not answered is unknown. */
-static void abandon(struct relay *r, struct flight *f, uint32_t d, csn_usec now)
-{
+/* The deadline has passed and the driver still has the op: what was asked for and not answered is
+ * unknown. */
+static void abandon(struct relay *r, struct flight *f, uint32_t d, csn_usec now) {
+    static const char late[] = "no answer from the broker in time";
     f->abandoned |= 1u << d;
     for (uint32_t i = 0; i < f->batch.n; i++)
         if (f->at[i] == AT_OUT && r->route[f->to[i]].to == d)
-            faulted(r, f, i, FAULT_UNKNOWN, ERR_BROKER_NO_ANSWER, "no answer from the broker in time", now);
+            faulted(r, f, i, FAULT_UNKNOWN, ERR_BROKER_NO_ANSWER, late, now);
     dest_bad(r, &r->dest[d], now, "no answer in time");
 }
 
-/* ---- settle -------------------------------------------------------------------------------------------------------------- */
+/* ---- settle ---- */
 
-static bool all_ready(const struct flight *f)
-{
+static bool all_ready(const struct flight *f) {
     for (uint32_t i = 0; i < f->batch.n; i++)
         if (f->at[i] != AT_READY)
             return false;
     return true;
 }
 
-static void submit_settle(struct relay *r, struct flight *f, csn_usec now)
-{
+static void submit_settle(struct relay *r, struct flight *f, csn_usec now) {
     struct op *op = &f->settle;
     for (uint32_t i = 0; i < f->batch.n; i++) {
         f->item[i].result = CSN_OK;
@@ -562,8 +551,7 @@ static void submit_settle(struct relay *r, struct flight *f, csn_usec now)
     r->port->flush(r->port);
 }
 
-static void settled(struct relay *r, struct flight *f, csn_usec now)
-{
+static void settled(struct relay *r, struct flight *f, csn_usec now) {
     struct op *op = &f->settle;
     csn_status status = op->result.status;
     op->state = OP_IDLE;
@@ -590,12 +578,12 @@ static void settled(struct relay *r, struct flight *f, csn_usec now)
     }
     if (op->settle.stale && !f->settle_unsure) {
         r->counters->stale_writes += op->settle.stale;
-        note_add(r->notes, NOTE_WARN, "relay.stale", "store=%s rows=%u token=%s", r->store, op->settle.stale, f->token);
+        note_add(r->notes, NOTE_WARN, "relay.stale", "store=%s rows=%u token=%s", r->store,
+                 op->settle.stale, f->token);
     }
 }
 
-static void step_flight(struct relay *r, struct flight *f, csn_usec now)
-{
+static void step_flight(struct relay *r, struct flight *f, csn_usec now) {
     if (f->claim.state == OP_FINISHED)
         claimed(r, f, now);
     if (f->renew.state == OP_FINISHED)
@@ -603,12 +591,14 @@ static void step_flight(struct relay *r, struct flight *f, csn_usec now)
     for (uint32_t d = 0; d < r->dests; d++) {
         if (f->publish[d].state == OP_FINISHED)
             published(r, f, d, now);
-        else if (f->publish[d].state == OP_PENDING && !(f->abandoned & (1u << d)) && now >= f->publish[d].deadline)
+        else if (f->publish[d].state == OP_PENDING && !(f->abandoned & (1u << d)) &&
+                 now >= f->publish[d].deadline)
             abandon(r, f, d, now);
     }
     if (f->settle.state == OP_FINISHED)
         settled(r, f, now);
-    while (f->state == FLIGHT_PUBLISHING && !publishing(f) && f->renew.state == OP_IDLE && !all_ready(f))
+    while (f->state == FLIGHT_PUBLISHING && !publishing(f) && f->renew.state == OP_IDLE &&
+           !all_ready(f))
         next_wave(r, f, now);
     if (f->state == FLIGHT_PUBLISHING && !publishing(f) && all_ready(f))
         submit_settle(r, f, now);
@@ -616,10 +606,9 @@ static void step_flight(struct relay *r, struct flight *f, csn_usec now)
         submit_settle(r, f, now);
 }
 
-/* ---- recover ------------------------------------------------------------------------------------------------------------- */
+/* ---- recover ---- */
 
-static void recovered(struct relay *r, csn_usec now)
-{
+static void recovered(struct relay *r, csn_usec now) {
     struct op *op = &r->recover;
     op->state = OP_IDLE;
     if (op->result.status != CSN_OK) {
@@ -638,17 +627,19 @@ static void recovered(struct relay *r, csn_usec now)
     bool moved = op->recover.expired || op->recover.resent || op->recover.released || r->recovering;
     if (r->due || moved)
         r->rest_until = 0;
-    /* A claim is made now and then even if no row is known to be due: what a step of the clock hid from the watch, it finds. */
+    /* A claim is made now and then even if no row is known to be due: what a step of the clock hid
+     * from the watch, it finds. */
     r->due = true;
     if (r->expired && !moved)
-        r->watch_from = now + r->pause_max; /* the watch saw what this must not touch, and would say so again at once */
+        r->watch_from = now + r->pause_max; /* the watch saw what this must not touch, and would say
+                                               so again at once */
     r->expired = false;
-    bool probes = op->recover.limit < BATCH_MAX; /* the rest comes when the destination is good again */
+    bool probes =
+        op->recover.limit < BATCH_MAX; /* the rest comes when the destination is good again */
     r->recover_at = op->recover.more && !probes ? now : now + r->lease / 4;
 }
 
-static void submit_recover(struct relay *r, csn_usec now)
-{
+static void submit_recover(struct relay *r, csn_usec now) {
     struct op *op = &r->recover;
     struct text routes;
     bool probing = false;
@@ -679,16 +670,15 @@ static void submit_recover(struct relay *r, csn_usec now)
     r->port->flush(r->port);
 }
 
-static bool recover_due(const struct relay *r, csn_usec now)
-{
+static bool recover_due(const struct relay *r, csn_usec now) {
     uint64_t first = (r->lanes->fresh | r->unsure) & r->lanes->held & ~busy_lanes(r);
-    return r->lanes->held && !r->stopping && now >= r->fault_until && (first || now >= r->recover_at);
+    return r->lanes->held && !r->stopping && now >= r->fault_until &&
+           (first || now >= r->recover_at);
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------------------------ */
+/* ---- the step ---- */
 
-void relay_step(struct relay *r, csn_usec now)
-{
+void relay_step(struct relay *r, csn_usec now) {
     if (r->recover.state == OP_FINISHED)
         recovered(r, now);
     for (uint32_t i = 0; i < r->flights; i++)
@@ -699,13 +689,11 @@ void relay_step(struct relay *r, csn_usec now)
         r->port->flush(r->port);
 }
 
-static csn_usec earlier(csn_usec a, csn_usec b)
-{
+static csn_usec earlier(csn_usec a, csn_usec b) {
     return a < b ? a : b;
 }
 
-csn_usec relay_deadline(const struct relay *r, csn_usec now)
-{
+csn_usec relay_deadline(const struct relay *r, csn_usec now) {
     csn_usec until = CSN_USEC_NEVER;
     for (uint32_t i = 0; i < r->flights; i++) {
         const struct flight *f = &r->flight[i];
@@ -721,7 +709,8 @@ csn_usec relay_deadline(const struct relay *r, csn_usec now)
         until = earlier(until, r->recover_at > r->fault_until ? r->recover_at : r->fault_until);
     for (uint32_t d = 0; d < r->dests; d++)
         if (r->dest[d].breaker.state == BREAKER_OPEN && r->dest[d].breaker.open_until > now)
-            until = earlier(until, r->dest[d].breaker.open_until); /* one whose rest is over waits for a row to probe it with */
+            until = earlier(until, r->dest[d].breaker.open_until); /* one whose rest is over waits
+                                                                      for a row to probe it with */
     if (r->due && (r->rest_until > now || r->fault_until > now))
         until = earlier(until, r->rest_until > r->fault_until ? r->rest_until : r->fault_until);
     if (r->watch_from > now)
@@ -729,27 +718,24 @@ csn_usec relay_deadline(const struct relay *r, csn_usec now)
     return until;
 }
 
-void relay_found(struct relay *r, bool due, bool expired)
-{
+void relay_found(struct relay *r, bool due, bool expired) {
     r->due |= due;
     r->expired |= expired;
     if (expired)
         r->recover_at = 0;
 }
 
-/* What it has said is not asked again before somebody has looked: the watch answers at once, and would spin. */
-bool relay_wants_watch(const struct relay *r, csn_usec now)
-{
+/* What it has said is not asked again before somebody has looked: the watch answers at once, and
+ * would spin. */
+bool relay_wants_watch(const struct relay *r, csn_usec now) {
     return !r->stopping && r->lanes->held != 0 && !r->due && !r->expired && now >= r->watch_from;
 }
 
-void relay_stop(struct relay *r)
-{
+void relay_stop(struct relay *r) {
     r->stopping = true;
 }
 
-bool relay_idle(const struct relay *r)
-{
+bool relay_idle(const struct relay *r) {
     for (uint32_t i = 0; i < r->flights; i++)
         if (r->flight[i].state != FLIGHT_FREE)
             return false;

@@ -1,5 +1,6 @@
-/* route.h: which partition a key belongs to. The same key goes to the same partition in every process and every version of
- * consign, as long as the number of partitions stays: the order per key hangs on it. */
+/* route.h: which partition a key belongs to. The same key goes to the same partition in every
+ * process and every version of consign, as long as the number of partitions stays: the order per
+ * key hangs on it. */
 #ifndef CSN_CORE_ROUTE_H
 #define CSN_CORE_ROUTE_H
 

@@ -498,8 +498,8 @@ static csn_status run_steps(struct run *r, csn_error *err) {
     return st;
 }
 
-/* jansson reports some allocations that failed as a mistake of the text. A payload must not be called
- * poison for that, so its allocator remembers. */
+/* jansson reports some allocations that failed as a mistake of the text. A payload must not be
+ * called poison for that, so its allocator remembers. */
 static _Thread_local bool starved;
 
 static void *json_memory(size_t size) {

@@ -1,17 +1,20 @@
-/* sqlite.c: the frame of the SQLite driver: a connection, its statements, its errors, and the commit group.
+/* sqlite.c: the frame of the SQLite driver: a connection, its statements, its errors, and the
+ * commit group.
  *
- *   failpoints ─▶ look without a lock ─▶ BEGIN IMMEDIATE ─▶ now := clock ─▶ one verb per op ─▶ COMMIT ─▶ failpoints
- *                       │ nothing to do       │ busy: sleep 0.2-0.4 ms at random, until the deadline
+ *   failpoints ─▶ look without a lock ─▶ BEGIN IMMEDIATE ─▶ now := clock ─▶ one verb per op ─▶
+ * COMMIT ─▶ failpoints │ nothing to do       │ busy: sleep 0.2-0.4 ms at random, until the deadline
  *                       ▼                     ▼
  *                   answered                AGAIN, nothing happened
  *
- * What always holds: a group is one transaction. An error of any verb rolls the whole group back, every op of it gets that
- * result, and its outputs are empty. Only an I/O error of COMMIT itself is UNKNOWN, because the frames may be in the log; a
- * connection that saw an I/O error is never used again. `now` is read after the lock is held, so that instants in the tables
- * have the order of the commits.
+ * What always holds: a group is one transaction. An error of any verb rolls the whole group back,
+ * every op of it gets that result, and its outputs are empty. Only an I/O error of COMMIT itself is
+ * UNKNOWN, because the frames may be in the log; a connection that saw an I/O error is never used
+ * again. `now` is read after the lock is held, so that instants in the tables have the order of the
+ * commits.
  *
- * Tried and dropped: SQLite's busy handler; it backs off for up to 100 ms and so starves beside writers that commit all the
- * time. A deferred BEGIN; its first write fails at once when somebody else has written since (no busy handler helps then). */
+ * Tried and dropped: SQLite's busy handler; it backs off for up to 100 ms and so starves beside
+ * writers that commit all the time. A deferred BEGIN; its first write fails at once when somebody
+ * else has written since (no busy handler helps then). */
 #include "store/sqlite.h"
 #include "base/failpoint.h"
 #include "store/store.h"
@@ -32,23 +35,20 @@ enum {
 
 /* ---- clocks ---- */
 
-csn_usec sqlite_steady(void)
-{
+csn_usec sqlite_steady(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_BOOTTIME, &t);
     return (csn_usec)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static csn_usec step_of(const char *text)
-{
+static csn_usec step_of(const char *text) {
     long long seconds = text ? strtoll(text, NULL, 10) : 0;
 
     return seconds > STEP_MAX || seconds < -STEP_MAX ? 0 : (csn_usec)seconds * 1000000;
 }
 
-static csn_usec step_of_file(const char *path)
-{
+static csn_usec step_of_file(const char *path) {
     char text[32];
     FILE *f = path ? fopen(path, "re") : NULL;
     bool there = f && fgets(text, sizeof text, f);
@@ -58,20 +58,19 @@ static csn_usec step_of_file(const char *path)
     return there ? step_of(text) : 0;
 }
 
-csn_usec sqlite_clock(void)
-{
+csn_usec sqlite_clock(void) {
     struct timespec t;
     csn_usec step = 0;
 
     clock_gettime(CLOCK_REALTIME, &t);
     if (failpoint_armed())
-        step = step_of(getenv("CONSIGN_CLOCK_STEP")) + step_of_file(getenv("CONSIGN_CLOCK_STEP_FILE"));
+        step =
+            step_of(getenv("CONSIGN_CLOCK_STEP")) + step_of_file(getenv("CONSIGN_CLOCK_STEP_FILE"));
     return (csn_usec)t.tv_sec * 1000000 + t.tv_nsec / 1000 + step;
 }
 
 /* splitmix64: the sleeps of two processes must differ, and nothing more is asked of them. */
-static uint64_t chance(struct sqlite_conn *c)
-{
+static uint64_t chance(struct sqlite_conn *c) {
     uint64_t z = c->chance += 0x9e3779b97f4a7c15;
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
@@ -79,8 +78,7 @@ static uint64_t chance(struct sqlite_conn *c)
     return z ^ z >> 31;
 }
 
-static int busy(void *arg, int calls)
-{
+static int busy(void *arg, int calls) {
     struct sqlite_conn *c = arg;
 
     (void)calls;
@@ -113,8 +111,7 @@ static const struct {
     {SQLITE_NOMEM, CSN_NOMEM, ERR_NO_MEMORY},
 };
 
-csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *err)
-{
+csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *err) {
     int code = sqlite3_extended_errcode(c->db);
     csn_status status = CSN_INVALID;
     int32_t number = ERR_STORE_SQL;
@@ -133,8 +130,7 @@ csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *er
 
 /* ---- statements ---- */
 
-static sqlite3_stmt *make(struct sqlite_conn *c, const char *sql, csn_error *err)
-{
+static sqlite3_stmt *make(struct sqlite_conn *c, const char *sql, csn_error *err) {
     sqlite3_stmt *s = NULL;
 
     if (sqlite3_prepare_v3(c->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &s, NULL) != SQLITE_OK)
@@ -142,8 +138,7 @@ static sqlite3_stmt *make(struct sqlite_conn *c, const char *sql, csn_error *err
     return s;
 }
 
-sqlite3_stmt *sqlite_prepare(struct sqlite_conn *c, const char *sql, csn_error *err)
-{
+sqlite3_stmt *sqlite_prepare(struct sqlite_conn *c, const char *sql, csn_error *err) {
     size_t at = ((uintptr_t)sql * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SQLITE_STATEMENTS_MAX;
 
     while (c->cache[at].sql && c->cache[at].sql != sql)
@@ -166,8 +161,7 @@ sqlite3_stmt *sqlite_prepare(struct sqlite_conn *c, const char *sql, csn_error *
     return c->cache[at].stmt;
 }
 
-csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err)
-{
+csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err) {
     int rc = sqlite3_step(s);
     csn_status status = CSN_OK;
 
@@ -177,21 +171,18 @@ csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err)
     return status;
 }
 
-void sqlite_bind_bytes(sqlite3_stmt *s, int at, csn_bytes b)
-{
+void sqlite_bind_bytes(sqlite3_stmt *s, int at, csn_bytes b) {
     sqlite3_bind_text64(s, at, b.size ? b.data : "", b.size, SQLITE_STATIC, SQLITE_UTF8);
 }
 
-void sqlite_bind_optional(sqlite3_stmt *s, int at, csn_bytes b)
-{
+void sqlite_bind_optional(sqlite3_stmt *s, int at, csn_bytes b) {
     if (b.size)
         sqlite_bind_bytes(s, at, b);
     else
         sqlite3_bind_null(s, at);
 }
 
-csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a, csn_status *status)
-{
+csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a, csn_status *status) {
     const void *data = sqlite3_column_blob(s, col);
     csn_bytes b = arena_copy(a, (csn_bytes){data, (size_t)sqlite3_column_bytes(s, col)});
 
@@ -202,8 +193,7 @@ csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a, csn_status *s
 
 /* ---- open and close ---- */
 
-static void close_conn(void *conn)
-{
+static void close_conn(void *conn) {
     struct sqlite_conn *c = conn;
 
     if (!c)
@@ -221,21 +211,23 @@ static void close_conn(void *conn)
     free(c);
 }
 
-static csn_status set_up(struct sqlite_conn *c, csn_error *err)
-{
-    /* 128 KiB of cache, for there are many connections; only a relay, which looks up a key for each row, gets more (a seventh
-     * less processor time). Pages of a running transaction may exceed it rather than be written twice: a group is bounded. */
-    static const char common[] = "PRAGMA synchronous = FULL; PRAGMA cache_size = -128; PRAGMA cache_spill = 0;"
-                                 " PRAGMA temp_store = MEMORY";
-    static const char *const special[ROLE_NR] = {[ROLE_RELAY] = "PRAGMA cache_size = -1024",
-                                                 [ROLE_WATCH] = "PRAGMA query_only = 1"};
+static csn_status set_up(struct sqlite_conn *c, csn_error *err) {
+    /* 128 KiB of cache, for there are many connections; only a relay, which looks up a key for each
+     * row, gets more (a seventh less processor time). Pages of a running transaction may exceed it
+     * rather than be written twice: a group is bounded. */
+    static const char common[] =
+        "PRAGMA synchronous = FULL; PRAGMA cache_size = -128; PRAGMA cache_spill = 0;"
+        " PRAGMA temp_store = MEMORY";
+    static const char *const special[ROLE_NR] = {
+        [ROLE_RELAY] = "PRAGMA cache_size = -1024", [ROLE_WATCH] = "PRAGMA query_only = 1"};
     const char *mode;
     sqlite3_stmt *s;
     csn_status status = CSN_OK;
 
     sqlite3_busy_handler(c->db, busy, c);
     sqlite3_db_config(c->db, SQLITE_DBCONFIG_DEFENSIVE, 1, (int *)NULL);
-    /* The schema stays trusted: SQLite 3.40 counts json_valid(), which the tables check with, as unsafe otherwise. */
+    /* The schema stays trusted: SQLite 3.40 counts json_valid(), which the tables check with, as
+     * unsafe otherwise. */
     sqlite3_db_config(c->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, (int *)NULL);
     sqlite3_db_config(c->db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, (int *)NULL);
     if (sqlite3_exec(c->db, common, NULL, NULL, NULL) != SQLITE_OK)
@@ -245,24 +237,27 @@ static csn_status set_up(struct sqlite_conn *c, csn_error *err)
         status = sqlite_failed(c, "open", err);
     mode = status == CSN_OK ? (const char *)sqlite3_column_text(s, 0) : NULL;
     if (status == CSN_OK && (!mode || strcmp(mode, "wal") != 0))
-        status = error_set(err, CSN_INVALID, ERR_STORE_OPEN, "open: this file cannot have a write-ahead log");
+        status = error_set(err, CSN_INVALID, ERR_STORE_OPEN,
+                           "open: this file cannot have a write-ahead log");
     sqlite3_finalize(s);
-    if (status == CSN_OK && special[c->role] && sqlite3_exec(c->db, special[c->role], NULL, NULL, NULL) != SQLITE_OK)
+    if (status == CSN_OK && special[c->role] &&
+        sqlite3_exec(c->db, special[c->role], NULL, NULL, NULL) != SQLITE_OK)
         status = sqlite_failed(c, "open", err);
     if (status == CSN_OK && !(c->rollback = make(c, "ROLLBACK", err)))
         status = err ? err->status : CSN_NOMEM;
     return status;
 }
 
-static csn_status open_file(struct sqlite_conn *c, const char *path, csn_error *err)
-{
-    int rc = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+static csn_status open_file(struct sqlite_conn *c, const char *path, csn_error *err) {
+    int rc = sqlite3_open_v2(
+        path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 
     if (!c->db)
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "open: out of memory");
     if ((rc & 0xff) == SQLITE_CANTOPEN) {
         int e = sqlite3_system_errno(c->db);
-        error_set(err, CSN_INVALID, ERR_STORE_OPEN, "%s: %s", path, e ? strerror(e) : sqlite3_errmsg(c->db));
+        error_set(err, CSN_INVALID, ERR_STORE_OPEN, "%s: %s", path,
+                  e ? strerror(e) : sqlite3_errmsg(c->db));
         if (err)
             err->native = e;
         return CSN_INVALID;
@@ -274,15 +269,16 @@ static csn_status open_file(struct sqlite_conn *c, const char *path, csn_error *
     return CSN_OK;
 }
 
-/* The file is opened before the catalogue is compared, so that one that is not there is not called old. */
-static csn_status open_conn(const char *url, enum role role, void **ret_conn, csn_error *err)
-{
+/* The file is opened before the catalogue is compared, so that one that is not there is not called
+ * old. */
+static csn_status open_conn(const char *url, enum role role, void **ret_conn, csn_error *err) {
     char path[PATH_SIZE];
     struct sqlite_conn *c;
     csn_status status;
 
     if (!sqlite_url_path(url, path, sizeof path))
-        return error_set(err, CSN_INVALID, ERR_STORE_URL, "%s: use sqlite:PATH", url ? url : "(none)");
+        return error_set(err, CSN_INVALID, ERR_STORE_URL, "%s: use sqlite:PATH",
+                         url ? url : "(none)");
     c = calloc(1, sizeof *c);
     if (!c)
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "open: out of memory");
@@ -305,8 +301,7 @@ static csn_status open_conn(const char *url, enum role role, void **ret_conn, cs
     return CSN_OK;
 }
 
-static void wake(void *conn)
-{
+static void wake(void *conn) {
     const struct sqlite_conn *c = conn;
     uint64_t one = 1;
     ssize_t n;
@@ -323,15 +318,19 @@ enum { NO_PLACE = -1 };
 struct verb {
     csn_status (*run)(struct sqlite_conn *c, struct op *op);
     csn_status (*idle)(struct sqlite_conn *c, struct op *op, bool *ret);
-    int before, updated, after; /* enum failpoint; NO_PLACE: none, or it belongs to the verb itself */
+    int before, updated,
+        after; /* enum failpoint; NO_PLACE: none, or it belongs to the verb itself */
 };
 
 static const struct verb verbs[OP_KIND_NR] = {
     [OP_LEASE] = {sqlite_lease, NULL, FAIL_STORE_LEASE, NO_PLACE, FAIL_LEASE_TAKEN},
-    [OP_CLAIM] = {sqlite_claim, sqlite_claim_idle, FAIL_STORE_CLAIM, FAIL_CLAIM_UPDATED, FAIL_CLAIM_COMMITTED},
-    [OP_SETTLE] = {sqlite_settle, NULL, FAIL_STORE_SETTLE, FAIL_SETTLE_UPDATED, FAIL_SETTLE_COMMITTED},
+    [OP_CLAIM] = {sqlite_claim, sqlite_claim_idle, FAIL_STORE_CLAIM, FAIL_CLAIM_UPDATED,
+                  FAIL_CLAIM_COMMITTED},
+    [OP_SETTLE] = {sqlite_settle, NULL, FAIL_STORE_SETTLE, FAIL_SETTLE_UPDATED,
+                   FAIL_SETTLE_COMMITTED},
     [OP_RENEW] = {sqlite_renew, NULL, NO_PLACE, NO_PLACE, NO_PLACE},
-    [OP_RECOVER] = {sqlite_recover, sqlite_recover_idle, FAIL_STORE_RECOVER, FAIL_RECOVER_UPDATED, NO_PLACE},
+    [OP_RECOVER] = {sqlite_recover, sqlite_recover_idle, FAIL_STORE_RECOVER, FAIL_RECOVER_UPDATED,
+                    NO_PLACE},
     [OP_APPLY] = {sqlite_apply, NULL, NO_PLACE, NO_PLACE, FAIL_INBOX_COMMITTED},
     [OP_PARK] = {sqlite_park, NULL, NO_PLACE, NO_PLACE, FAIL_PARK_COMMITTED},
     [OP_DECLARE] = {sqlite_declare, NULL, NO_PLACE, NO_PLACE, NO_PLACE},
@@ -341,8 +340,7 @@ static const struct verb verbs[OP_KIND_NR] = {
 };
 
 /* The places "rows are …" are hit only when there are rows: @n counts what a test can see. */
-static bool changed_rows(const struct op *op)
-{
+static bool changed_rows(const struct op *op) {
     if (op->kind == OP_CLAIM)
         return op->batch->n > 0 || op->claim.parked > 0;
     if (op->kind == OP_RECOVER)
@@ -350,19 +348,19 @@ static bool changed_rows(const struct op *op)
     return true;
 }
 
-static csn_status hit(int at, csn_error *err)
-{
+static csn_status hit(int at, csn_error *err) {
     enum failpoint place = (enum failpoint)at;
     csn_status s = at == NO_PLACE ? CSN_OK : failpoint_hit(place);
 
     if (s == CSN_AGAIN)
         return error_set(err, s, ERR_STORE_UNREACHABLE, "failpoint %s", failpoint_name(place));
-    return s == CSN_OK ? s : error_set(err, CSN_UNKNOWN, ERR_STORE_COMMIT_UNKNOWN, "failpoint %s", failpoint_name(place));
+    return s == CSN_OK ? s
+                       : error_set(err, CSN_UNKNOWN, ERR_STORE_COMMIT_UNKNOWN, "failpoint %s",
+                                   failpoint_name(place));
 }
 
 /* What was not committed, or is not known to be, is not in the outputs either. */
-static void forget(struct op *op)
-{
+static void forget(struct op *op) {
     switch (op->kind) {
     case OP_LEASE:
         op->lease.held = op->lease.fresh = 0;
@@ -404,8 +402,7 @@ static void forget(struct op *op)
     }
 }
 
-static void answer(struct op *group, const csn_error *result)
-{
+static void answer(struct op *group, const csn_error *result) {
     for (struct op *op = group; op; op = op->next) {
         if (result->status != CSN_OK)
             forget(op);
@@ -413,33 +410,31 @@ static void answer(struct op *group, const csn_error *result)
     }
 }
 
-static csn_status simple(struct sqlite_conn *c, const char *sql, csn_error *err)
-{
+static csn_status simple(struct sqlite_conn *c, const char *sql, csn_error *err) {
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
 
     return s ? sqlite_run(c, s, err) : err->status;
 }
 
-/* A statement that a verb left in the middle would keep the read lock and make SQLite refuse the next COMMIT or schema change. */
-static void reset_all(struct sqlite_conn *c)
-{
+/* A statement that a verb left in the middle would keep the read lock and make SQLite refuse the
+ * next COMMIT or schema change. */
+static void reset_all(struct sqlite_conn *c) {
     for (sqlite3_stmt *s = sqlite3_next_stmt(c->db, NULL); s; s = sqlite3_next_stmt(c->db, s))
         if (sqlite3_stmt_busy(s))
             sqlite3_reset(s);
 }
 
 /* FULL, IOERR, NOMEM may have rolled back already. */
-static void roll_back(struct sqlite_conn *c)
-{
+static void roll_back(struct sqlite_conn *c) {
     reset_all(c);
     if (!sqlite3_get_autocommit(c->db))
-        sqlite3_step(c->rollback); /* may report a page that it could not read again: SQLite drops its cache then */
+        sqlite3_step(c->rollback); /* may report a page that it could not read again: SQLite drops
+                                      its cache then */
     sqlite3_reset(c->rollback);
     c->broken |= !sqlite3_get_autocommit(c->db);
 }
 
-static csn_status commit(struct sqlite_conn *c, csn_error *err)
-{
+static csn_status commit(struct sqlite_conn *c, csn_error *err) {
     csn_status s;
 
     if (sqlite3_get_autocommit(c->db))
@@ -453,8 +448,7 @@ static csn_status commit(struct sqlite_conn *c, csn_error *err)
     return s;
 }
 
-static csn_status look(struct sqlite_conn *c, struct op *group, bool *ret_idle, csn_error *err)
-{
+static csn_status look(struct sqlite_conn *c, struct op *group, bool *ret_idle, csn_error *err) {
     csn_status s = simple(c, "BEGIN", err);
 
     *ret_idle = true;
@@ -469,16 +463,14 @@ static csn_status look(struct sqlite_conn *c, struct op *group, bool *ret_idle, 
     return s;
 }
 
-static bool may_be_idle(const struct op *group)
-{
+static bool may_be_idle(const struct op *group) {
     for (; group; group = group->next)
         if (!verbs[group->kind].idle)
             return false;
     return true;
 }
 
-static csn_status write_group(struct sqlite_conn *c, struct op *group, csn_error *err)
-{
+static csn_status write_group(struct sqlite_conn *c, struct op *group, csn_error *err) {
     csn_status s = simple(c, "BEGIN IMMEDIATE", err);
 
     c->now = sqlite_clock();
@@ -495,8 +487,7 @@ static csn_status write_group(struct sqlite_conn *c, struct op *group, csn_error
     return s == CSN_OK ? commit(c, err) : s;
 }
 
-static csn_status before(const struct op *group, csn_error *err)
-{
+static csn_status before(const struct op *group, csn_error *err) {
     csn_status s = CSN_OK;
 
     for (; group && s == CSN_OK; group = group->next)
@@ -504,18 +495,17 @@ static csn_status before(const struct op *group, csn_error *err)
     return s;
 }
 
-static csn_status after(const struct op *group, csn_error *err)
-{
+static csn_status after(const struct op *group, csn_error *err) {
     csn_status worst = CSN_OK;
 
     for (; group; group = group->next)
-        if (verbs[group->kind].after != NO_PLACE && changed_rows(group) && hit(verbs[group->kind].after, err) != CSN_OK)
+        if (verbs[group->kind].after != NO_PLACE && changed_rows(group) &&
+            hit(verbs[group->kind].after, err) != CSN_OK)
             worst = CSN_UNKNOWN;
     return worst;
 }
 
-static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error *err)
-{
+static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error *err) {
     bool idle = false;
     csn_status s = before(group, err);
 
@@ -529,22 +519,22 @@ static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error 
         return after(group, err);
     roll_back(c);
     if (c->broken && s != CSN_UNKNOWN)
-        s = CSN_FATAL; /* nothing was committed, but the lock may be held until this connection is closed */
+        s = CSN_FATAL; /* nothing was committed, but the lock may be held until this connection is
+                          closed */
     c->broken |= s == CSN_FATAL;
     return s;
 }
 
 /* Somebody renamed or removed the file: nobody would find again what was written now. */
-static bool has_moved(const struct sqlite_conn *c)
-{
+static bool has_moved(const struct sqlite_conn *c) {
     int moved = 0;
 
-    return sqlite3_file_control(c->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved;
+    return sqlite3_file_control(c->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+           moved;
 }
 
 /* Nothing was begun: the reason that a group is not run at all, or CSN_OK. */
-static csn_status refuse(const struct sqlite_conn *c, const struct op *group, csn_error *err)
-{
+static csn_status refuse(const struct sqlite_conn *c, const struct op *group, csn_error *err) {
     if (c->broken)
         return error_set(err, CSN_FATAL, ERR_STORE_IO, "this connection saw an input/output error");
     for (const struct op *op = group; op; op = op->next)
@@ -557,8 +547,7 @@ static csn_status refuse(const struct sqlite_conn *c, const struct op *group, cs
     return CSN_OK;
 }
 
-static void run(void *conn, struct op *group)
-{
+static void run(void *conn, struct op *group) {
     struct sqlite_conn *c = conn;
     csn_error err = {.status = CSN_OK};
     csn_status s;
@@ -587,8 +576,9 @@ static void run(void *conn, struct op *group)
 
 const struct store_driver sqlite_driver = {
     .scheme = "sqlite",
-    .ops = 1u << OP_LEASE | 1u << OP_WATCH | 1u << OP_CLAIM | 1u << OP_SETTLE | 1u << OP_RENEW | 1u << OP_RECOVER |
-           1u << OP_APPLY | 1u << OP_PARK | 1u << OP_DECLARE | 1u << OP_PUBLISH | 1u << OP_RECEIVE | 1u << OP_ACK,
+    .ops = 1u << OP_LEASE | 1u << OP_WATCH | 1u << OP_CLAIM | 1u << OP_SETTLE | 1u << OP_RENEW |
+           1u << OP_RECOVER | 1u << OP_APPLY | 1u << OP_PARK | 1u << OP_DECLARE | 1u << OP_PUBLISH |
+           1u << OP_RECEIVE | 1u << OP_ACK,
     .open = open_conn,
     .run = run,
     .wake = wake,

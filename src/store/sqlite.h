@@ -1,60 +1,73 @@
-/* sqlite.h: what the files of the SQLite driver share. A group is one transaction: sqlite.c begins it, calls one function per op
- * in order, commits. A verb function runs inside that transaction and returns CSN_OK, or the status that ends the whole group
- * (everything is rolled back then, and every op of the group gets that result). */
+/* sqlite.h: what the files of the SQLite driver share. A group is one transaction: sqlite.c begins
+ * it, calls one function per op in order, commits. A verb function runs inside that transaction and
+ * returns CSN_OK, or the status that ends the whole group (everything is rolled back then, and
+ * every op of the group gets that result). */
 #ifndef CSN_STORE_SQLITE_H
 #define CSN_STORE_SQLITE_H
 
-#include "core/driver.h"
 #include "base/error.h"
+#include "core/driver.h"
 #include <sqlite3.h>
 
-enum { SQLITE_STATEMENTS_MAX = 128 /* a power of two: the cache is a hash table, never more than three quarters full */ };
+enum {
+    SQLITE_STATEMENTS_MAX =
+        128 /* a power of two: the cache is a hash table, never more than three quarters full */
+};
 
 struct sqlite_conn {
     sqlite3 *db;
     enum role role;
-    csn_usec now;       /* the store's clock, read once after the write lock was taken (or the read began) */
-    csn_usec deadline;  /* monotonic: the busy handler gives up then */
-    csn_usec given;     /* from the begin of the group to that */
-    int wake_fd;        /* eventfd: wake() */
-    uint64_t chance;    /* for the busy handler's sleep */
-    bool broken;        /* an I/O error: this connection answers CSN_FATAL from now on */
-    void *apply;        /* of sqlite_apply.c; given to apply_free at close */
+    csn_usec
+        now; /* the store's clock, read once after the write lock was taken (or the read began) */
+    csn_usec deadline; /* monotonic: the busy handler gives up then */
+    csn_usec given;    /* from the begin of the group to that */
+    int wake_fd;       /* eventfd: wake() */
+    uint64_t chance;   /* for the busy handler's sleep */
+    bool broken;       /* an I/O error: this connection answers CSN_FATAL from now on */
+    void *apply;       /* of sqlite_apply.c; given to apply_free at close */
     void (*apply_free)(void *apply);
     sqlite3_stmt *rollback; /* prepared at open: it must not need memory */
-    sqlite3_stmt *part[LANE_MAX]; /* RECEIVE: one cursor for each partition, prepared when first needed */
+    sqlite3_stmt
+        *part[LANE_MAX]; /* RECEIVE: one cursor for each partition, prepared when first needed */
     uint32_t cached;
-    struct { const char *sql; sqlite3_stmt *stmt; } cache[SQLITE_STATEMENTS_MAX]; /* keyed by the address of the literal */
+    struct {
+        const char *sql;
+        sqlite3_stmt *stmt;
+    } cache[SQLITE_STATEMENTS_MAX]; /* keyed by the address of the literal */
 };
 
-/* Prepared once per connection, reset and unbound here; NULL with err filled on failure. sql must be a string literal. */
+/* Prepared once per connection, reset and unbound here; NULL with err filled on failure. sql must
+ * be a string literal. */
 sqlite3_stmt *sqlite_prepare(struct sqlite_conn *c, const char *sql, csn_error *err);
 /* Steps a statement that returns no row and resets it. */
 csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err);
-/* Maps the last error of the connection: BUSY/LOCKED → AGAIN 2008, FULL → AGAIN 2007, READONLY → AGAIN 2006, IOERR → FATAL 2009,
- * CORRUPT/NOTADB → FATAL 2002, CONSTRAINT → REJECTED 2010, NOMEM → NOMEM, else → INVALID 2010. */
+/* Maps the last error of the connection: BUSY/LOCKED → AGAIN 2008, FULL → AGAIN 2007, READONLY →
+ * AGAIN 2006, IOERR → FATAL 2009, CORRUPT/NOTADB → FATAL 2002, CONSTRAINT → REJECTED 2010, NOMEM →
+ * NOMEM, else → INVALID 2010. */
 csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *err);
-csn_usec sqlite_clock(void); /* CLOCK_REALTIME, plus CONSIGN_CLOCK_STEP seconds (a test's seam) when failpoints are armed */
+csn_usec sqlite_clock(void); /* CLOCK_REALTIME, plus CONSIGN_CLOCK_STEP seconds (a test's seam) when
+                                failpoints are armed */
 
-/* Sums of instants that people may have put in: they end at the ends of the calendar, and do not wrap. */
-static inline csn_usec sqlite_after(csn_usec at, csn_usec in)
-{
+/* Sums of instants that people may have put in: they end at the ends of the calendar, and do not
+ * wrap. */
+static inline csn_usec sqlite_after(csn_usec at, csn_usec in) {
     csn_usec sum;
     return __builtin_add_overflow(at, in, &sum) ? (in < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
-static inline csn_usec sqlite_between(csn_usec from, csn_usec to)
-{
+static inline csn_usec sqlite_between(csn_usec from, csn_usec to) {
     csn_usec left;
     return __builtin_sub_overflow(to, from, &left) ? (from > 0 ? INT64_MIN : INT64_MAX) : left;
 }
 
-void sqlite_bind_bytes(sqlite3_stmt *s, int at, csn_bytes b);   /* text; empty is '' ; static lifetime */
-void sqlite_bind_optional(sqlite3_stmt *s, int at, csn_bytes b);/* the same, empty is NULL */
-csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a, csn_status *status); /* copied; NOMEM into *status */
+void sqlite_bind_bytes(sqlite3_stmt *s, int at,
+                       csn_bytes b); /* text; empty is '' ; static lifetime */
+void sqlite_bind_optional(sqlite3_stmt *s, int at, csn_bytes b); /* the same, empty is NULL */
+csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a,
+                        csn_status *status); /* copied; NOMEM into *status */
 
 /* verbs */
 csn_status sqlite_lease(struct sqlite_conn *c, struct op *op);
-csn_status sqlite_watch(struct sqlite_conn *c, struct op *op);   /* outside a transaction */
+csn_status sqlite_watch(struct sqlite_conn *c, struct op *op); /* outside a transaction */
 csn_status sqlite_claim(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_settle(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_renew(struct sqlite_conn *c, struct op *op);
@@ -66,12 +79,14 @@ csn_status sqlite_publish(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_receive(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_ack(struct sqlite_conn *c, struct op *op);
 
-/* Checks the lanes of a claim, receive or recovery: returns those of the set that are mine with these epochs and a live lease. */
-uint64_t sqlite_fence(struct sqlite_conn *c, const char *name, uint64_t lanes, const uint64_t *epoch, const char *boot,
-                      csn_status *status, csn_error *err);
+/* Checks the lanes of a claim, receive or recovery: returns those of the set that are mine with
+ * these epochs and a live lease. */
+uint64_t sqlite_fence(struct sqlite_conn *c, const char *name, uint64_t lanes,
+                      const uint64_t *epoch, const char *boot, csn_status *status, csn_error *err);
 
-/* True when the op would find nothing to do: the group is then answered without the write lock. Fills the outputs of such an op.
- * Runs inside a read transaction. CLAIM, RECOVER and RECEIVE have one. */
+/* True when the op would find nothing to do: the group is then answered without the write lock.
+ * Fills the outputs of such an op. Runs inside a read transaction. CLAIM, RECOVER and RECEIVE have
+ * one. */
 csn_status sqlite_claim_idle(struct sqlite_conn *c, struct op *op, bool *ret);
 csn_status sqlite_recover_idle(struct sqlite_conn *c, struct op *op, bool *ret);
 csn_status sqlite_receive_idle(struct sqlite_conn *c, struct op *op, bool *ret);

@@ -1,7 +1,9 @@
-/* sqlite_lanes.c: LEASE, and the fence that every other verb of a lane's owner passes. See docs/protocol.md.
+/* sqlite_lanes.c: LEASE, and the fence that every other verb of a lane's owner passes. See
+ * docs/protocol.md.
  *
- * A lane is mine while its row says my boot, my epoch and a lease that is not over. Only a take raises the epoch, and it always
- * does: who held the lane before can then never pass the fence again, whatever its own clock says. */
+ * A lane is mine while its row says my boot, my epoch and a lease that is not over. Only a take
+ * raises the epoch, and it always does: who held the lane before can then never pass the fence
+ * again, whatever its own clock says. */
 #include "store/sqlite.h"
 
 struct lane {
@@ -10,9 +12,10 @@ struct lane {
     int64_t epoch;
 };
 
-static csn_status read_lane(struct sqlite_conn *c, const struct op *op, uint32_t at, struct lane *ret, csn_error *err)
-{
-    static const char sql[] = "SELECT owner, epoch, lease_until FROM consign_lanes WHERE name = ?1 AND lane = ?2";
+static csn_status read_lane(struct sqlite_conn *c, const struct op *op, uint32_t at,
+                            struct lane *ret, csn_error *err) {
+    static const char sql[] =
+        "SELECT owner, epoch, lease_until FROM consign_lanes WHERE name = ?1 AND lane = ?2";
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
     int rc;
 
@@ -25,7 +28,8 @@ static csn_status read_lane(struct sqlite_conn *c, const struct op *op, uint32_t
         const char *owner = (const char *)sqlite3_column_text(s, 0);
         csn_usec until = sqlite3_column_int64(s, 2);
         bool over = until <= c->now || until > c->now + op->lease.longest;
-        *ret = (struct lane){true, owner && strcmp(owner, op->lease.boot) == 0, !owner || over, sqlite3_column_int64(s, 1)};
+        *ret = (struct lane){true, owner && strcmp(owner, op->lease.boot) == 0, !owner || over,
+                             sqlite3_column_int64(s, 1)};
     } else if (rc == SQLITE_DONE) {
         *ret = (struct lane){.free = true};
     } else {
@@ -35,10 +39,11 @@ static csn_status read_lane(struct sqlite_conn *c, const struct op *op, uint32_t
     return CSN_OK;
 }
 
-static csn_status take_lane(struct sqlite_conn *c, const struct op *op, uint32_t at, int64_t epoch, csn_error *err)
-{
+static csn_status take_lane(struct sqlite_conn *c, const struct op *op, uint32_t at, int64_t epoch,
+                            csn_error *err) {
     static const char sql[] =
-        "INSERT INTO consign_lanes(name, lane, owner, epoch, lease_until, taken_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+        "INSERT INTO consign_lanes(name, lane, owner, epoch, lease_until, taken_at) VALUES (?1, "
+        "?2, ?3, ?4, ?5, ?6)"
         " ON CONFLICT (name, lane) DO UPDATE SET owner = excluded.owner, epoch = excluded.epoch,"
         " lease_until = excluded.lease_until, taken_at = excluded.taken_at";
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
@@ -54,9 +59,10 @@ static csn_status take_lane(struct sqlite_conn *c, const struct op *op, uint32_t
     return sqlite_run(c, s, err);
 }
 
-static csn_status renew_lane(struct sqlite_conn *c, const struct op *op, uint32_t at, csn_error *err)
-{
-    static const char sql[] = "UPDATE consign_lanes SET lease_until = ?3 WHERE name = ?1 AND lane = ?2";
+static csn_status renew_lane(struct sqlite_conn *c, const struct op *op, uint32_t at,
+                             csn_error *err) {
+    static const char sql[] =
+        "UPDATE consign_lanes SET lease_until = ?3 WHERE name = ?1 AND lane = ?2";
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
 
     if (!s)
@@ -67,8 +73,8 @@ static csn_status renew_lane(struct sqlite_conn *c, const struct op *op, uint32_
     return sqlite_run(c, s, err);
 }
 
-static csn_status drop_lane(struct sqlite_conn *c, const struct op *op, uint32_t at, csn_error *err)
-{
+static csn_status drop_lane(struct sqlite_conn *c, const struct op *op, uint32_t at,
+                            csn_error *err) {
     static const char sql[] = "UPDATE consign_lanes SET owner = NULL, lease_until = NULL"
                               " WHERE name = ?1 AND lane = ?2 AND owner = ?3";
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
@@ -81,8 +87,7 @@ static csn_status drop_lane(struct sqlite_conn *c, const struct op *op, uint32_t
     return sqlite_run(c, s, err);
 }
 
-static csn_status want_lane(struct sqlite_conn *c, struct op *op, uint32_t at, csn_error *err)
-{
+static csn_status want_lane(struct sqlite_conn *c, struct op *op, uint32_t at, csn_error *err) {
     struct lane lane = {0};
     csn_status s = read_lane(c, op, at, &lane, err);
 
@@ -102,13 +107,13 @@ static csn_status want_lane(struct sqlite_conn *c, struct op *op, uint32_t at, c
 /* ---- the member ---- */
 
 /* UPDATE first: an upsert would draw from AUTOINCREMENT at every heartbeat. */
-static csn_status write_member(struct sqlite_conn *c, const struct op *op, csn_error *err)
-{
-    static const char update[] = "UPDATE consign_members SET label = ?2, heartbeat_at = ?3, lease_until = ?4, ended_at = ?5,"
-                                 " counters = coalesce(?6, counters) WHERE boot = ?1";
-    static const char insert[] =
-        "INSERT INTO consign_members(boot, label, started_at, heartbeat_at, lease_until, ended_at, counters)"
-        " VALUES (?1, ?2, ?3, ?3, ?4, ?5, coalesce(?6, '{}'))";
+static csn_status write_member(struct sqlite_conn *c, const struct op *op, csn_error *err) {
+    static const char update[] =
+        "UPDATE consign_members SET label = ?2, heartbeat_at = ?3, lease_until = ?4, ended_at = ?5,"
+        " counters = coalesce(?6, counters) WHERE boot = ?1";
+    static const char insert[] = "INSERT INTO consign_members(boot, label, started_at, "
+                                 "heartbeat_at, lease_until, ended_at, counters)"
+                                 " VALUES (?1, ?2, ?3, ?3, ?4, ?5, coalesce(?6, '{}'))";
     const char *sql = update;
 
     for (int i = 0; i < 2; i++, sql = insert) {
@@ -129,11 +134,10 @@ static csn_status write_member(struct sqlite_conn *c, const struct op *op, csn_e
     return CSN_OK;
 }
 
-static csn_status read_members(struct sqlite_conn *c, struct op *op, csn_error *err)
-{
-    static const char sql[] =
-        "SELECT (SELECT member FROM consign_members WHERE boot = ?1),"
-        " (SELECT count(*) FROM consign_members WHERE ended_at IS NULL AND lease_until > ?2 AND lease_until <= ?3)";
+static csn_status read_members(struct sqlite_conn *c, struct op *op, csn_error *err) {
+    static const char sql[] = "SELECT (SELECT member FROM consign_members WHERE boot = ?1),"
+                              " (SELECT count(*) FROM consign_members WHERE ended_at IS NULL AND "
+                              "lease_until > ?2 AND lease_until <= ?3)";
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
 
     if (!s)
@@ -149,8 +153,7 @@ static csn_status read_members(struct sqlite_conn *c, struct op *op, csn_error *
     return CSN_OK;
 }
 
-csn_status sqlite_lease(struct sqlite_conn *c, struct op *op)
-{
+csn_status sqlite_lease(struct sqlite_conn *c, struct op *op) {
     csn_error *err = &op->result;
     csn_status s = write_member(c, op, err);
 
@@ -168,11 +171,11 @@ csn_status sqlite_lease(struct sqlite_conn *c, struct op *op)
 
 /* ---- the fence ---- */
 
-uint64_t sqlite_fence(struct sqlite_conn *c, const char *name, uint64_t lanes, const uint64_t *epoch, const char *boot,
-                      csn_status *status, csn_error *err)
-{
-    static const char sql[] = "SELECT 1 FROM consign_lanes WHERE name = ?1 AND lane = ?2 AND owner = ?3 AND epoch = ?4"
-                              " AND lease_until > ?5";
+uint64_t sqlite_fence(struct sqlite_conn *c, const char *name, uint64_t lanes,
+                      const uint64_t *epoch, const char *boot, csn_status *status, csn_error *err) {
+    static const char sql[] =
+        "SELECT 1 FROM consign_lanes WHERE name = ?1 AND lane = ?2 AND owner = ?3 AND epoch = ?4"
+        " AND lease_until > ?5";
     uint64_t mine = 0;
 
     *status = CSN_OK;

@@ -1,38 +1,62 @@
-/* sqlite_outbox.c: CLAIM, SETTLE, RENEW, RECOVER of the outbox and of the table of parked work. See docs/protocol.md.
+/* sqlite_outbox.c: CLAIM, SETTLE, RENEW, RECOVER of the outbox and of the table of parked work. See
+ * docs/protocol.md.
  *
- * Claim: the due rows are read in index order, each with a look at the row before it in its key, and only when the reading is
- * over are they written: a cursor over an index that is being changed would be saved and sought again at every row. Whether a
- * row may go is known while reading, since what this claim takes is known here.
+ * Claim: the due rows are read in index order, each with a look at the row before it in its key,
+ * and only when the reading is over are they written: a cursor over an index that is being changed
+ * would be saved and sought again at every row. Whether a row may go is known while reading, since
+ * what this claim takes is known here.
  *
- *   ix_dispatch ─▶ due row ─▶ ix_key: row before it? ─ none, ended, or taken by this claim ─▶ taken: sending
- *                                                    └ anything else ─▶ parked: waiting
+ *   ix_dispatch ─▶ due row ─▶ ix_key: row before it? ─ none, ended, or taken by this claim ─▶
+ * taken: sending └ anything else ─▶ parked: waiting
  *
- * Every write is one prepared statement by seq. Tried and dropped: one statement for the batch with json_each (no faster, and
- * single rows cannot be told apart); UPDATE … RETURNING (a fifth slower than reading, then writing by seq); to skip the look at
- * the row before when the key was just taken (a row that is not due may lie between the two).
- * The statements say INDEXED BY: a plan of theirs that changes with ANALYZE would scan a million sent rows. */
+ * Every write is one prepared statement by seq. Tried and dropped: one statement for the batch with
+ * json_each (no faster, and single rows cannot be told apart); UPDATE … RETURNING (a fifth slower
+ * than reading, then writing by seq); to skip the look at the row before when the key was just
+ * taken (a row that is not due may lie between the two). The statements say INDEXED BY: a plan of
+ * theirs that changes with ANALYZE would scan a million sent rows. */
 #include "store/sqlite.h"
 #include <stdlib.h>
 
 enum { HASH_SIZE = 2048 /* more than twice BATCH_MAX */, CHUNK = 254 };
 #define RELEASE_MAX "1000"
 
-static csn_status failed(struct sqlite_conn *c, const char *doing, struct op *op)
-{
+static csn_status failed(struct sqlite_conn *c, const char *doing, struct op *op) {
     return sqlite_failed(c, doing, &op->result);
 }
 
-/* ---- claim: reading ------------------------------------------------------------------------------------------------------ */
+/* ---- claim: reading ---- */
 
-#define COLUMNS                                                                                                              \
-    "seq, event_id, aggregate_type, aggregate_id, aggregate_version, event_type, schema_version, payload, headers,"          \
-    " traceparent, correlation_id, causation_id, tenant, slot, attempts, failures, tries, priority, created_at,"             \
+#define COLUMNS                                                                                    \
+    "seq, event_id, aggregate_type, aggregate_id, aggregate_version, event_type, schema_version, " \
+    "payload, headers,"                                                                            \
+    " traceparent, correlation_id, causation_id, tenant, slot, attempts, failures, tries, "        \
+    "priority, created_at,"                                                                        \
     " first_failed_at, expires_at, "
 
 enum column {
-    COL_SEQ, COL_ID, COL_TYPE, COL_KEY, COL_VERSION, COL_EVENT_TYPE, COL_SCHEMA, COL_PAYLOAD, COL_HEADERS, COL_TRACE, COL_CORR,
-    COL_CAUSE, COL_TENANT, COL_SLOT, COL_ATTEMPTS, COL_FAILURES, COL_TRIES, COL_PRIORITY, COL_CREATED, COL_FIRST_FAILED,
-    COL_EXPIRES, COL_ROUTE, COL_PREV
+    COL_SEQ,
+    COL_ID,
+    COL_TYPE,
+    COL_KEY,
+    COL_VERSION,
+    COL_EVENT_TYPE,
+    COL_SCHEMA,
+    COL_PAYLOAD,
+    COL_HEADERS,
+    COL_TRACE,
+    COL_CORR,
+    COL_CAUSE,
+    COL_TENANT,
+    COL_SLOT,
+    COL_ATTEMPTS,
+    COL_FAILURES,
+    COL_TRIES,
+    COL_PRIORITY,
+    COL_CREATED,
+    COL_FIRST_FAILED,
+    COL_EXPIRES,
+    COL_ROUTE,
+    COL_PREV
 };
 
 struct claim_sql {
@@ -42,22 +66,32 @@ struct claim_sql {
 };
 
 static const struct claim_sql claim_sql[] = {
-    [TABLE_OUTBOX] = {
-        "SELECT " COLUMNS "route, 0 FROM outbox_events INDEXED BY ix_dispatch WHERE status = 'pending'"
-        " AND next_attempt_at <= ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
-        "SELECT " COLUMNS "route, 0 FROM outbox_events INDEXED BY ix_stepped WHERE status = 'pending' AND tries > 0"
-        " AND next_attempt_at > ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
-        "UPDATE outbox_events SET status = 'sending', claim_token = ?1, lease_until = ?2, claimed_at = ?3,"
-        " attempts = attempts + 1 WHERE seq = ?4",
-    },
-    [TABLE_WORK] = {
-        "SELECT " COLUMNS "NULL, prev_version FROM consign_work INDEXED BY consign_ix_work_due WHERE status = 'pending'"
-        " AND consumer_name = ?3 AND next_attempt_at <= ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
-        "SELECT " COLUMNS "NULL, prev_version FROM consign_work INDEXED BY consign_ix_work_due WHERE status = 'pending'"
-        " AND consumer_name = ?3 AND next_attempt_at > ?1 AND tries > 0 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
-        "UPDATE consign_work SET status = 'sending', claim_token = ?1, lease_until = ?2, claimed_at = ?3,"
-        " attempts = attempts + 1 WHERE seq = ?4",
-    },
+    [TABLE_OUTBOX] =
+        {
+            "SELECT " COLUMNS
+            "route, 0 FROM outbox_events INDEXED BY ix_dispatch WHERE status = 'pending'"
+            " AND next_attempt_at <= ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
+            "SELECT " COLUMNS "route, 0 FROM outbox_events INDEXED BY ix_stepped WHERE status = "
+                              "'pending' AND tries > 0"
+            " AND next_attempt_at > ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
+            "UPDATE outbox_events SET status = 'sending', claim_token = ?1, lease_until = ?2, "
+            "claimed_at = ?3,"
+            " attempts = attempts + 1 WHERE seq = ?4",
+        },
+    [TABLE_WORK] =
+        {
+            "SELECT " COLUMNS "NULL, prev_version FROM consign_work INDEXED BY consign_ix_work_due "
+                              "WHERE status = 'pending'"
+            " AND consumer_name = ?3 AND next_attempt_at <= ?1 AND (?2 >> slot) & 1 ORDER BY "
+            "next_attempt_at, seq",
+            "SELECT " COLUMNS "NULL, prev_version FROM consign_work INDEXED BY consign_ix_work_due "
+                              "WHERE status = 'pending'"
+            " AND consumer_name = ?3 AND next_attempt_at > ?1 AND tries > 0 AND (?2 >> slot) & 1 "
+            "ORDER BY next_attempt_at, seq",
+            "UPDATE consign_work SET status = 'sending', claim_token = ?1, lease_until = ?2, "
+            "claimed_at = ?3,"
+            " attempts = attempts + 1 WHERE seq = ?4",
+        },
 };
 
 struct parked { /* rows that go to waiting, in the batch's arena */
@@ -74,19 +108,17 @@ struct claim {
     uint64_t lanes;
     uint32_t limit, keys;
     size_t bytes;
-    bool repeats;                  /* some key has more than one row */
-    uint16_t seen[HASH_SIZE];      /* by seq: message + 1 */
-    uint16_t key[HASH_SIZE];       /* by key: its first message + 1 */
-    uint16_t rank[BATCH_MAX];      /* of a message: number of its key in the order of the claim */
+    bool repeats;             /* some key has more than one row */
+    uint16_t seen[HASH_SIZE]; /* by seq: message + 1 */
+    uint16_t key[HASH_SIZE];  /* by key: its first message + 1 */
+    uint16_t rank[BATCH_MAX]; /* of a message: number of its key in the order of the claim */
 };
 
-static uint32_t hash_of_seq(uint64_t seq)
-{
+static uint32_t hash_of_seq(uint64_t seq) {
     return (uint32_t)(seq * UINT64_C(0x9e3779b97f4a7c15) >> 53); /* 11 bits: HASH_SIZE */
 }
 
-static bool is_taken(const struct claim *k, int64_t seq)
-{
+static bool is_taken(const struct claim *k, int64_t seq) {
     for (uint32_t at = hash_of_seq((uint64_t)seq); k->seen[at]; at = (at + 1) % HASH_SIZE)
         if (k->op->batch->msg[k->seen[at] - 1].seq == (uint64_t)seq)
             return true;
@@ -94,8 +126,7 @@ static bool is_taken(const struct claim *k, int64_t seq)
 }
 
 /* Remembers message n, its seq and its key. */
-static void remember(struct claim *k, uint32_t n)
-{
+static void remember(struct claim *k, uint32_t n) {
     const struct message *msg = k->op->batch->msg, *m = &msg[n];
     uint32_t at = hash_of_seq(m->seq);
 
@@ -105,7 +136,8 @@ static void remember(struct claim *k, uint32_t n)
     at = (uint32_t)(bytes_hash(m->aggregate_id, bytes_hash(m->aggregate_type, 0)) % HASH_SIZE);
     while (k->key[at]) {
         const struct message *first = &msg[k->key[at] - 1];
-        if (bytes_equal(first->aggregate_id, m->aggregate_id) && bytes_equal(first->aggregate_type, m->aggregate_type))
+        if (bytes_equal(first->aggregate_id, m->aggregate_id) &&
+            bytes_equal(first->aggregate_type, m->aggregate_type))
             break;
         at = (at + 1) % HASH_SIZE;
     }
@@ -118,15 +150,13 @@ static void remember(struct claim *k, uint32_t n)
     }
 }
 
-static csn_bytes column(sqlite3_stmt *row, enum column col, struct arena *a, csn_status *status)
-{
+static csn_bytes column(sqlite3_stmt *row, enum column col, struct arena *a, csn_status *status) {
     if (sqlite3_column_type(row, (int)col) == SQLITE_NULL)
         return (csn_bytes){"", 0};
     return sqlite_column(row, (int)col, a, status);
 }
 
-static csn_status fill(struct message *m, sqlite3_stmt *row, struct arena *a, csn_usec now)
-{
+static csn_status fill(struct message *m, sqlite3_stmt *row, struct arena *a, csn_usec now) {
     csn_status s = CSN_OK;
     bool expires = sqlite3_column_type(row, COL_EXPIRES) != SQLITE_NULL;
     bool failing = sqlite3_column_type(row, COL_FIRST_FAILED) != SQLITE_NULL;
@@ -153,15 +183,16 @@ static csn_status fill(struct message *m, sqlite3_stmt *row, struct arena *a, cs
         .tries = (uint32_t)sqlite3_column_int64(row, COL_TRIES),
         .priority = sqlite3_column_int(row, COL_PRIORITY),
         .age = sqlite_between(sqlite3_column_int64(row, COL_CREATED), now),
-        .failing_for = failing ? sqlite_between(sqlite3_column_int64(row, COL_FIRST_FAILED), now) : 0,
-        .expires_in = expires ? sqlite_between(now, sqlite3_column_int64(row, COL_EXPIRES)) : CSN_USEC_NEVER,
+        .failing_for =
+            failing ? sqlite_between(sqlite3_column_int64(row, COL_FIRST_FAILED), now) : 0,
+        .expires_in =
+            expires ? sqlite_between(now, sqlite3_column_int64(row, COL_EXPIRES)) : CSN_USEC_NEVER,
     };
     m->redelivered = m->attempts > 1;
     return s;
 }
 
-static csn_status add_parked(struct claim *k, int64_t seq)
-{
+static csn_status add_parked(struct claim *k, int64_t seq) {
     if (!k->parked || k->parked->n == CHUNK) {
         struct parked *p = arena_take(&k->op->batch->arena, sizeof *p);
         if (!p)
@@ -175,10 +206,12 @@ static csn_status add_parked(struct claim *k, int64_t seq)
     return CSN_OK;
 }
 
-/* A cancelled row is looked past: cancelling a follower must not open the way round a head that failed. */
-static const char before_sql[] = "SELECT seq, aggregate_version, status = 'sent' FROM outbox_events INDEXED BY ix_key"
-                                 " WHERE aggregate_type = ?1 AND aggregate_id = ?2 AND (aggregate_version, seq) < (?3, ?4)"
-                                 " AND status <> 'cancelled' ORDER BY aggregate_version DESC, seq DESC LIMIT 1";
+/* A cancelled row is looked past: cancelling a follower must not open the way round a head that
+ * failed. */
+static const char before_sql[] =
+    "SELECT seq, aggregate_version, status = 'sent' FROM outbox_events INDEXED BY ix_key"
+    " WHERE aggregate_type = ?1 AND aggregate_id = ?2 AND (aggregate_version, seq) < (?3, ?4)"
+    " AND status <> 'cancelled' ORDER BY aggregate_version DESC, seq DESC LIMIT 1";
 
 struct row_before {
     bool there, sent;
@@ -187,9 +220,8 @@ struct row_before {
 };
 
 /* What stands before (type, id, version, seq) in its key. */
-static csn_status row_before(struct sqlite_conn *c, sqlite3_stmt *s, csn_bytes type, csn_bytes id, int64_t version, int64_t seq,
-                             struct row_before *ret, struct op *op)
-{
+static csn_status row_before(struct sqlite_conn *c, sqlite3_stmt *s, csn_bytes type, csn_bytes id,
+                             int64_t version, int64_t seq, struct row_before *ret, struct op *op) {
     int rc;
 
     *ret = (struct row_before){.there = false};
@@ -207,9 +239,9 @@ static csn_status row_before(struct sqlite_conn *c, sqlite3_stmt *s, csn_bytes t
     return CSN_OK;
 }
 
-static csn_status may_go(struct claim *k, sqlite3_stmt *row, bool *ret, uint64_t *ret_version)
-{
-    csn_bytes type = {sqlite3_column_text(row, COL_TYPE), (size_t)sqlite3_column_bytes(row, COL_TYPE)};
+static csn_status may_go(struct claim *k, sqlite3_stmt *row, bool *ret, uint64_t *ret_version) {
+    csn_bytes type = {sqlite3_column_text(row, COL_TYPE),
+                      (size_t)sqlite3_column_bytes(row, COL_TYPE)};
     csn_bytes id = {sqlite3_column_text(row, COL_KEY), (size_t)sqlite3_column_bytes(row, COL_KEY)};
     struct row_before before;
     csn_status s = row_before(k->c, k->before, type, id, sqlite3_column_int64(row, COL_VERSION),
@@ -221,8 +253,7 @@ static csn_status may_go(struct claim *k, sqlite3_stmt *row, bool *ret, uint64_t
 }
 
 /* Takes or parks one row; sets more when that was the last. */
-static csn_status consider(struct claim *k, sqlite3_stmt *row)
-{
+static csn_status consider(struct claim *k, sqlite3_stmt *row) {
     struct op *op = k->op;
     struct batch *b = op->batch;
     size_t size = (size_t)sqlite3_column_bytes(row, COL_PAYLOAD);
@@ -242,7 +273,8 @@ static csn_status consider(struct claim *k, sqlite3_stmt *row)
     }
     if (fill(&b->msg[b->n], row, &b->arena, k->c->now) != CSN_OK) {
         op->claim.more = true; /* what there was room for is a batch, too */
-        return b->n > 0 ? CSN_OK : error_set(&op->result, CSN_NOMEM, ERR_NO_MEMORY, "claim: out of memory");
+        return b->n > 0 ? CSN_OK
+                        : error_set(&op->result, CSN_NOMEM, ERR_NO_MEMORY, "claim: out of memory");
     }
     if (op->claim.table == TABLE_OUTBOX)
         b->msg[b->n].prev_version = prev;
@@ -252,12 +284,13 @@ static csn_status consider(struct claim *k, sqlite3_stmt *row)
     return CSN_OK;
 }
 
-static sqlite3_stmt *due_rows(struct claim *k, bool stepped)
-{
+static sqlite3_stmt *due_rows(struct claim *k, bool stepped) {
     const struct op *op = k->op;
     const struct claim_sql *sql = &claim_sql[op->claim.table];
     sqlite3_stmt *s = sqlite_prepare(k->c, stepped ? sql->stepped : sql->due, &k->op->result);
-    csn_usec far = op->claim.longest_backoff < CSN_USEC_NEVER - k->c->now ? k->c->now + op->claim.longest_backoff : CSN_USEC_NEVER;
+    csn_usec far = op->claim.longest_backoff < CSN_USEC_NEVER - k->c->now
+                       ? k->c->now + op->claim.longest_backoff
+                       : CSN_USEC_NEVER;
 
     if (!s)
         return NULL;
@@ -268,8 +301,7 @@ static sqlite3_stmt *due_rows(struct claim *k, bool stepped)
     return s;
 }
 
-static csn_status read_due(struct claim *k, bool stepped)
-{
+static csn_status read_due(struct claim *k, bool stepped) {
     sqlite3_stmt *row = due_rows(k, stepped);
     csn_status s = CSN_OK;
     int rc = SQLITE_ROW;
@@ -284,10 +316,9 @@ static csn_status read_due(struct claim *k, bool stepped)
     return s;
 }
 
-/* ---- claim: writing ------------------------------------------------------------------------------------------------------ */
+/* ---- claim: writing ---- */
 
-static csn_status write_taken(struct claim *k)
-{
+static csn_status write_taken(struct claim *k) {
     const struct op *op = k->op;
     sqlite3_stmt *s = sqlite_prepare(k->c, claim_sql[op->claim.table].take, &k->op->result);
     csn_status status = CSN_OK;
@@ -304,9 +335,9 @@ static csn_status write_taken(struct claim *k)
     return status;
 }
 
-static csn_status write_parked(struct claim *k)
-{
-    static const char sql[] = "UPDATE outbox_events SET status = 'waiting', waits_for = 1 WHERE seq = ?1";
+static csn_status write_parked(struct claim *k) {
+    static const char sql[] =
+        "UPDATE outbox_events SET status = 'waiting', waits_for = 1 WHERE seq = ?1";
     sqlite3_stmt *s = k->parked ? sqlite_prepare(k->c, sql, &k->op->result) : NULL;
     csn_status status = CSN_OK;
 
@@ -325,8 +356,7 @@ struct place {
     uint32_t rank, msg;
 };
 
-static int by_place(const void *a, const void *b)
-{
+static int by_place(const void *a, const void *b) {
     const struct place *x = a, *y = b;
 
     if (x->rank != y->rank)
@@ -337,8 +367,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Keys in the order of the claim, rows of a key in its order. */
-static csn_status put_in_order(struct claim *k)
-{
+static csn_status put_in_order(struct claim *k) {
     struct batch *b = k->op->batch;
     struct place *place = k->repeats ? arena_take(&b->arena, b->n * sizeof *place) : NULL;
     struct message *copy = k->repeats ? arena_take(&b->arena, b->n * sizeof *copy) : NULL;
@@ -356,8 +385,7 @@ static csn_status put_in_order(struct claim *k)
     return CSN_OK;
 }
 
-static csn_status begin_claim(struct claim *k, struct sqlite_conn *c, struct op *op)
-{
+static csn_status begin_claim(struct claim *k, struct sqlite_conn *c, struct op *op) {
     csn_status s = CSN_OK;
 
     memset(k, 0, sizeof *k);
@@ -370,7 +398,8 @@ static csn_status begin_claim(struct claim *k, struct sqlite_conn *c, struct op 
     op->claim.lost = 0;
     op->claim.more = k->limit == 0;
     if (op->claim.lane_name[0]) {
-        k->lanes = sqlite_fence(c, op->claim.lane_name, k->lanes, op->claim.epoch, op->claim.boot, &s, &op->result);
+        k->lanes = sqlite_fence(c, op->claim.lane_name, k->lanes, op->claim.epoch, op->claim.boot,
+                                &s, &op->result);
         op->claim.lost = op->claim.lanes & ~k->lanes;
     }
     if (s == CSN_OK && op->claim.table == TABLE_OUTBOX) {
@@ -380,8 +409,7 @@ static csn_status begin_claim(struct claim *k, struct sqlite_conn *c, struct op 
     return s;
 }
 
-csn_status sqlite_claim(struct sqlite_conn *c, struct op *op)
-{
+csn_status sqlite_claim(struct sqlite_conn *c, struct op *op) {
     struct claim k;
     csn_status s = begin_claim(&k, c, op);
 
@@ -397,8 +425,7 @@ csn_status sqlite_claim(struct sqlite_conn *c, struct op *op)
 }
 
 /* Whether a first row exists. */
-static csn_status any_row(struct sqlite_conn *c, sqlite3_stmt *s, bool *ret, struct op *op)
-{
+static csn_status any_row(struct sqlite_conn *c, sqlite3_stmt *s, bool *ret, struct op *op) {
     int rc = s ? sqlite3_step(s) : SQLITE_ERROR;
 
     if (!s)
@@ -410,8 +437,7 @@ static csn_status any_row(struct sqlite_conn *c, sqlite3_stmt *s, bool *ret, str
     return CSN_OK;
 }
 
-csn_status sqlite_claim_idle(struct sqlite_conn *c, struct op *op, bool *ret)
-{
+csn_status sqlite_claim_idle(struct sqlite_conn *c, struct op *op, bool *ret) {
     struct claim k;
     bool any = false;
     csn_status s = begin_claim(&k, c, op);
@@ -424,7 +450,7 @@ csn_status sqlite_claim_idle(struct sqlite_conn *c, struct op *op, bool *ret)
     return s;
 }
 
-/* ---- settle -------------------------------------------------------------------------------------------------------------- */
+/* ---- settle ---- */
 
 struct settle {
     struct sqlite_conn *c;
@@ -432,16 +458,16 @@ struct settle {
     sqlite3_stmt *sent; /* prepared and bound once, for nearly every row goes through it */
 };
 
-static const struct message *message_of_item(const struct settle *k, const struct settle_item *item)
-{
+static const struct message *message_of_item(const struct settle *k,
+                                             const struct settle_item *item) {
     return &k->op->batch->msg[item->msg];
 }
 
-static const char *kind_of(const struct settle_item *item)
-{
-    static const char *const kinds[] = {[SETTLE_SENT] = "confirmed",    [SETTLE_PENDING] = "released",
-                                        [SETTLE_UNKNOWN] = "unanswered", [SETTLE_WAITING] = "waiting",
-                                        [SETTLE_FAILED] = "failed",      [SETTLE_CANCELLED] = "expired"};
+static const char *kind_of(const struct settle_item *item) {
+    static const char *const kinds[] = {
+        [SETTLE_SENT] = "confirmed",     [SETTLE_PENDING] = "released",
+        [SETTLE_UNKNOWN] = "unanswered", [SETTLE_WAITING] = "waiting",
+        [SETTLE_FAILED] = "failed",      [SETTLE_CANCELLED] = "expired"};
 
     if (item->to != SETTLE_PENDING)
         return kinds[item->to];
@@ -450,17 +476,23 @@ static const char *kind_of(const struct settle_item *item)
     return item->failure || item->code == ERR_BROKER_NACK ? "nacked" : "released";
 }
 
-/* Before the row is written, for what was planned is in it; under the same fence, so that a stale row leaves no evidence. */
-static csn_status write_evidence(const struct settle *k, const struct settle_item *item)
-{
+/* Before the row is written, for what was planned is in it; under the same fence, so that a stale
+ * row leaves no evidence. */
+static csn_status write_evidence(const struct settle *k, const struct settle_item *item) {
     static const char *const sql[] = {
-        [TABLE_OUTBOX] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, attempt, member, planned_at,"
-                         " started_at, code, error) SELECT event_id, 'outbox', NULL, ?1, ?2, attempts, ?3, next_attempt_at,"
-                         " claimed_at, ?4, ?5 FROM outbox_events WHERE seq = ?6 AND event_id = ?7 AND status = 'sending'"
+        [TABLE_OUTBOX] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, "
+                         "attempt, member, planned_at,"
+                         " started_at, code, error) SELECT event_id, 'outbox', NULL, ?1, ?2, "
+                         "attempts, ?3, next_attempt_at,"
+                         " claimed_at, ?4, ?5 FROM outbox_events WHERE seq = ?6 AND event_id = ?7 "
+                         "AND status = 'sending'"
                          " AND claim_token = ?8",
-        [TABLE_WORK] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, attempt, member, planned_at,"
-                       " started_at, code, error) SELECT event_id, 'inbox', consumer_name, ?1, ?2, attempts, ?3,"
-                       " next_attempt_at, claimed_at, ?4, ?5 FROM consign_work WHERE seq = ?6 AND event_id = ?7"
+        [TABLE_WORK] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, "
+                       "attempt, member, planned_at,"
+                       " started_at, code, error) SELECT event_id, 'inbox', consumer_name, ?1, ?2, "
+                       "attempts, ?3,"
+                       " next_attempt_at, claimed_at, ?4, ?5 FROM consign_work WHERE seq = ?6 AND "
+                       "event_id = ?7"
                        " AND status = 'sending' AND claim_token = ?8",
     };
     const struct message *m = message_of_item(k, item);
@@ -480,10 +512,10 @@ static csn_status write_evidence(const struct settle *k, const struct settle_ite
     return sqlite_run(k->c, s, &k->op->result);
 }
 
-static csn_status prepare_sent(struct settle *k)
-{
+static csn_status prepare_sent(struct settle *k) {
     static const char sql[] =
-        "UPDATE outbox_events SET status = 'sent', sent_at = ?1, published_at = ?2, sent_by = ?3, broker_part = ?4,"
+        "UPDATE outbox_events SET status = 'sent', sent_at = ?1, published_at = ?2, sent_by = ?3, "
+        "broker_part = ?4,"
         " broker_pos = ?5, tries = 0, claim_token = NULL, lease_until = NULL"
         " WHERE seq = ?6 AND event_id = ?7 AND status = 'sending' AND claim_token = ?8";
 
@@ -496,16 +528,14 @@ static csn_status prepare_sent(struct settle *k)
     return CSN_OK;
 }
 
-static void bind_place(sqlite3_stmt *s, int at, int64_t place)
-{
+static void bind_place(sqlite3_stmt *s, int at, int64_t place) {
     if (place >= 0)
         sqlite3_bind_int64(s, at, place);
     else
         sqlite3_bind_null(s, at);
 }
 
-static csn_status settle_sent(struct settle *k, const struct settle_item *item)
-{
+static csn_status settle_sent(struct settle *k, const struct settle_item *item) {
     const struct message *m = message_of_item(k, item);
     csn_status s = k->sent ? CSN_OK : prepare_sent(k);
 
@@ -520,15 +550,15 @@ static csn_status settle_sent(struct settle *k, const struct settle_item *item)
 }
 
 /* A row that is to wait for its key although nothing before it is open would wait for ever. */
-static csn_status key_is_free(struct settle *k, const struct message *m, bool *ret)
-{
+static csn_status key_is_free(struct settle *k, const struct message *m, bool *ret) {
     sqlite3_stmt *stmt = sqlite_prepare(k->c, before_sql, &k->op->result);
     struct row_before before;
     csn_status s;
 
     if (!stmt)
         return k->op->result.status;
-    s = row_before(k->c, stmt, m->aggregate_type, m->aggregate_id, (int64_t)m->version, (int64_t)m->seq, &before, k->op);
+    s = row_before(k->c, stmt, m->aggregate_type, m->aggregate_id, (int64_t)m->version,
+                   (int64_t)m->seq, &before, k->op);
     *ret = !before.there || before.sent;
     return s;
 }
@@ -539,14 +569,17 @@ struct target {
     csn_usec due; /* CSN_USEC_NEVER: as it is */
 };
 
-static csn_status target_of(struct settle *k, const struct settle_item *item, struct target *ret)
-{
-    static const char *const names[] = {[SETTLE_PENDING] = "pending", [SETTLE_UNKNOWN] = "unknown", [SETTLE_WAITING] = "waiting",
-                                        [SETTLE_FAILED] = "failed",   [SETTLE_CANCELLED] = "cancelled"};
+static csn_status target_of(struct settle *k, const struct settle_item *item, struct target *ret) {
+    static const char *const names[] = {[SETTLE_PENDING] = "pending",
+                                        [SETTLE_UNKNOWN] = "unknown",
+                                        [SETTLE_WAITING] = "waiting",
+                                        [SETTLE_FAILED] = "failed",
+                                        [SETTLE_CANCELLED] = "cancelled"};
     bool later = item->to == SETTLE_PENDING || item->to == SETTLE_UNKNOWN, is_free = false;
     csn_status s = CSN_OK;
 
-    *ret = (struct target){names[item->to], 0, later && item->retry_in ? k->c->now + item->retry_in : CSN_USEC_NEVER};
+    *ret = (struct target){names[item->to], 0,
+                           later && item->retry_in ? k->c->now + item->retry_in : CSN_USEC_NEVER};
     if (item->to != SETTLE_WAITING)
         return s;
     if (item->waits_for == WAITS_KEY)
@@ -558,26 +591,32 @@ static csn_status target_of(struct settle *k, const struct settle_item *item, st
     return s;
 }
 
-static csn_status settle_otherwise(struct settle *k, const struct settle_item *item)
-{
+static csn_status settle_otherwise(struct settle *k, const struct settle_item *item) {
     static const char outbox[] =
         "UPDATE outbox_events SET status = ?1, waits_for = ?2, route = coalesce(?3, route),"
-        " next_attempt_at = coalesce(?4, next_attempt_at), failures = failures + ?5, tries = tries + ?6,"
-        " last_error = iif(?7, coalesce(?8, last_error), last_error), last_failed_at = iif(?7, ?9, last_failed_at),"
-        " first_failed_at = iif(?7, coalesce(first_failed_at, ?9), first_failed_at), claim_token = NULL, lease_until = NULL"
+        " next_attempt_at = coalesce(?4, next_attempt_at), failures = failures + ?5, tries = tries "
+        "+ ?6,"
+        " last_error = iif(?7, coalesce(?8, last_error), last_error), last_failed_at = iif(?7, ?9, "
+        "last_failed_at),"
+        " first_failed_at = iif(?7, coalesce(first_failed_at, ?9), first_failed_at), claim_token = "
+        "NULL, lease_until = NULL"
         " WHERE seq = ?10 AND event_id = ?11 AND status = 'sending' AND claim_token = ?12";
     static const char work[] =
-        "UPDATE consign_work SET status = ?1, waits_for = ?2, next_attempt_at = coalesce(?4, next_attempt_at),"
-        " failures = failures + ?5, tries = tries + ?6, last_error = iif(?7, coalesce(?8, last_error), last_error),"
+        "UPDATE consign_work SET status = ?1, waits_for = ?2, next_attempt_at = coalesce(?4, "
+        "next_attempt_at),"
+        " failures = failures + ?5, tries = tries + ?6, last_error = iif(?7, coalesce(?8, "
+        "last_error), last_error),"
         " last_failed_at = iif(?7, ?9, last_failed_at),"
-        " first_failed_at = iif(?7, coalesce(first_failed_at, ?9), first_failed_at), claim_token = NULL, lease_until = NULL"
+        " first_failed_at = iif(?7, coalesce(first_failed_at, ?9), first_failed_at), claim_token = "
+        "NULL, lease_until = NULL"
         " WHERE seq = ?10 AND event_id = ?11 AND status = 'sending' AND claim_token = ?12";
     const struct message *m = message_of_item(k, item);
     bool route = item->to == SETTLE_WAITING && item->waits_for == WAITS_ROUTE;
     struct target to;
     csn_status status = target_of(k, item, &to);
     sqlite3_stmt *s = status == CSN_OK
-                          ? sqlite_prepare(k->c, k->op->settle.table == TABLE_WORK ? work : outbox, &k->op->result)
+                          ? sqlite_prepare(k->c, k->op->settle.table == TABLE_WORK ? work : outbox,
+                                           &k->op->result)
                           : NULL;
 
     if (!s)
@@ -598,8 +637,7 @@ static csn_status settle_otherwise(struct settle *k, const struct settle_item *i
     return sqlite_run(k->c, s, &k->op->result);
 }
 
-static csn_status settle_item(struct settle *k, struct settle_item *item)
-{
+static csn_status settle_item(struct settle *k, struct settle_item *item) {
     bool work = k->op->settle.table == TABLE_WORK;
     csn_status s = CSN_OK;
 
@@ -616,20 +654,24 @@ static csn_status settle_item(struct settle *k, struct settle_item *item)
     return CSN_OK;
 }
 
-/* ---- settle: release of followers ---------------------------------------------------------------------------------------- */
+/* ---- settle: release of followers ---- */
 
-/* They become due in the order of their versions (a microsecond apart, within the last millisecond): a claim that met them in
- * another order would send one and put all others back to waiting, again and again. */
-static csn_status release_behind(struct settle *k, const struct message *m)
-{
-    static const char probe[] = "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting'"
-                                " AND aggregate_type = ?1 AND aggregate_id = ?2 LIMIT 1";
+/* They become due in the order of their versions (a microsecond apart, within the last
+ * millisecond): a claim that met them in another order would send one and put all others back to
+ * waiting, again and again. */
+static csn_status release_behind(struct settle *k, const struct message *m) {
+    static const char probe[] =
+        "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting'"
+        " AND aggregate_type = ?1 AND aggregate_id = ?2 LIMIT 1";
     static const char release[] =
         "UPDATE outbox_events SET status = 'pending', waits_for = 0,"
         " next_attempt_at = max(next_attempt_at, ?5 - " RELEASE_MAX " + f.place)"
-        " FROM (SELECT seq AS follower, row_number() OVER (ORDER BY aggregate_version, seq) AS place FROM outbox_events"
-        " INDEXED BY ix_waiting WHERE status = 'waiting' AND waits_for = 1 AND aggregate_type = ?1 AND aggregate_id = ?2"
-        " AND (aggregate_version, seq) > (?3, ?4) ORDER BY aggregate_version, seq LIMIT " RELEASE_MAX ") AS f"
+        " FROM (SELECT seq AS follower, row_number() OVER (ORDER BY aggregate_version, seq) AS "
+        "place FROM outbox_events"
+        " INDEXED BY ix_waiting WHERE status = 'waiting' AND waits_for = 1 AND aggregate_type = ?1 "
+        "AND aggregate_id = ?2"
+        " AND (aggregate_version, seq) > (?3, ?4) ORDER BY aggregate_version, seq "
+        "LIMIT " RELEASE_MAX ") AS f"
         " WHERE seq = f.follower";
     sqlite3_stmt *s = sqlite_prepare(k->c, probe, &k->op->result);
     bool any = false;
@@ -656,11 +698,11 @@ static csn_status release_behind(struct settle *k, const struct message *m)
     return status;
 }
 
-/* After all items are written: an item may have begun to wait behind one that ended later in the same list. When nothing at all
- * waits, which is nearly always, one look is all it costs. */
-static csn_status release_followers(struct settle *k)
-{
-    static const char sql[] = "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting' LIMIT 1";
+/* After all items are written: an item may have begun to wait behind one that ended later in the
+ * same list. When nothing at all waits, which is nearly always, one look is all it costs. */
+static csn_status release_followers(struct settle *k) {
+    static const char sql[] =
+        "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting' LIMIT 1";
     const struct op *op = k->op;
     bool any = false;
     csn_status s = any_row(k->c, sqlite_prepare(k->c, sql, &k->op->result), &any, k->op);
@@ -674,8 +716,7 @@ static csn_status release_followers(struct settle *k)
     return s;
 }
 
-csn_status sqlite_settle(struct sqlite_conn *c, struct op *op)
-{
+csn_status sqlite_settle(struct sqlite_conn *c, struct op *op) {
     struct settle k = {.c = c, .op = op};
     csn_status s = CSN_OK;
 
@@ -685,14 +726,15 @@ csn_status sqlite_settle(struct sqlite_conn *c, struct op *op)
     return s == CSN_OK && op->settle.table == TABLE_OUTBOX ? release_followers(&k) : s;
 }
 
-/* ---- renew --------------------------------------------------------------------------------------------------------------- */
+/* ---- renew ---- */
 
-csn_status sqlite_renew(struct sqlite_conn *c, struct op *op)
-{
+csn_status sqlite_renew(struct sqlite_conn *c, struct op *op) {
     static const char *const sql[] = {
-        [TABLE_OUTBOX] = "UPDATE outbox_events INDEXED BY ix_expired SET lease_until = ?1 WHERE status = 'sending'"
+        [TABLE_OUTBOX] = "UPDATE outbox_events INDEXED BY ix_expired SET lease_until = ?1 WHERE "
+                         "status = 'sending'"
                          " AND claim_token = ?2",
-        [TABLE_WORK] = "UPDATE consign_work INDEXED BY consign_ix_work_expired SET lease_until = ?1 WHERE status = 'sending'"
+        [TABLE_WORK] = "UPDATE consign_work INDEXED BY consign_ix_work_expired SET lease_until = "
+                       "?1 WHERE status = 'sending'"
                        " AND claim_token = ?2",
     };
     sqlite3_stmt *s = sqlite_prepare(c, sql[op->renew.table], &op->result);
@@ -707,7 +749,7 @@ csn_status sqlite_renew(struct sqlite_conn *c, struct op *op)
     return status;
 }
 
-/* ---- recover ------------------------------------------------------------------------------------------------------------- */
+/* ---- recover ---- */
 
 struct recover {
     struct sqlite_conn *c;
@@ -717,19 +759,21 @@ struct recover {
     int64_t seq[BATCH_MAX];
 };
 
-static csn_usec after_now(const struct sqlite_conn *c, csn_usec in)
-{
+static csn_usec after_now(const struct sqlite_conn *c, csn_usec in) {
     return in < CSN_USEC_NEVER - c->now ? c->now + in : CSN_USEC_NEVER;
 }
 
-static sqlite3_stmt *expired_rows(struct recover *k)
-{
+static sqlite3_stmt *expired_rows(struct recover *k) {
     static const char *const sql[] = {
-        [TABLE_OUTBOX] = "SELECT seq FROM outbox_events INDEXED BY ix_expired WHERE status = 'sending' AND (?1 >> slot) & 1"
-                         " AND ((?2 >> slot) & 1 OR lease_until IS NULL OR lease_until <= ?3 OR lease_until > ?4)"
+        [TABLE_OUTBOX] = "SELECT seq FROM outbox_events INDEXED BY ix_expired WHERE status = "
+                         "'sending' AND (?1 >> slot) & 1"
+                         " AND ((?2 >> slot) & 1 OR lease_until IS NULL OR lease_until <= ?3 OR "
+                         "lease_until > ?4)"
                          " ORDER BY lease_until",
-        [TABLE_WORK] = "SELECT seq FROM consign_work INDEXED BY consign_ix_work_expired WHERE status = 'sending'"
-                       " AND (?1 >> slot) & 1 AND ((?2 >> slot) & 1 OR lease_until IS NULL OR lease_until <= ?3"
+        [TABLE_WORK] = "SELECT seq FROM consign_work INDEXED BY consign_ix_work_expired WHERE "
+                       "status = 'sending'"
+                       " AND (?1 >> slot) & 1 AND ((?2 >> slot) & 1 OR lease_until IS NULL OR "
+                       "lease_until <= ?3"
                        " OR lease_until > ?4) AND consumer_name = ?5 ORDER BY lease_until",
     };
     sqlite3_stmt *s = sqlite_prepare(k->c, sql[k->op->recover.table], &k->op->result);
@@ -745,10 +789,11 @@ static sqlite3_stmt *expired_rows(struct recover *k)
     return s;
 }
 
-static sqlite3_stmt *unknown_rows(struct recover *k)
-{
-    static const char sql[] = "SELECT seq FROM outbox_events INDEXED BY ix_unknown WHERE status = 'unknown' AND (?1 >> slot) & 1"
-                              " AND (next_attempt_at <= ?2 OR next_attempt_at > ?3) ORDER BY next_attempt_at";
+static sqlite3_stmt *unknown_rows(struct recover *k) {
+    static const char sql[] =
+        "SELECT seq FROM outbox_events INDEXED BY ix_unknown WHERE status = 'unknown' AND (?1 >> "
+        "slot) & 1"
+        " AND (next_attempt_at <= ?2 OR next_attempt_at > ?3) ORDER BY next_attempt_at";
     sqlite3_stmt *s = sqlite_prepare(k->c, sql, &k->op->result);
 
     if (!s)
@@ -759,10 +804,10 @@ static sqlite3_stmt *unknown_rows(struct recover *k)
     return s;
 }
 
-static sqlite3_stmt *route_rows(struct recover *k, csn_bytes route)
-{
-    static const char sql[] = "SELECT seq FROM outbox_events INDEXED BY ix_waiting_route WHERE status = 'waiting'"
-                              " AND waits_for = 2 AND route = ?2 AND (?1 >> slot) & 1 ORDER BY seq";
+static sqlite3_stmt *route_rows(struct recover *k, csn_bytes route) {
+    static const char sql[] =
+        "SELECT seq FROM outbox_events INDEXED BY ix_waiting_route WHERE status = 'waiting'"
+        " AND waits_for = 2 AND route = ?2 AND (?1 >> slot) & 1 ORDER BY seq";
     sqlite3_stmt *s = sqlite_prepare(k->c, sql, &k->op->result);
 
     if (!s)
@@ -773,8 +818,7 @@ static sqlite3_stmt *route_rows(struct recover *k, csn_bytes route)
 }
 
 /* Puts at most limit more rows into seq[]. */
-static csn_status collect(struct recover *k, sqlite3_stmt *s, uint32_t limit)
-{
+static csn_status collect(struct recover *k, sqlite3_stmt *s, uint32_t limit) {
     int rc = SQLITE_ROW;
 
     if (!s)
@@ -789,8 +833,7 @@ static csn_status collect(struct recover *k, sqlite3_stmt *s, uint32_t limit)
 }
 
 /* Runs a statement whose ?1 is seq over what was collected. */
-static csn_status for_each(struct recover *k, const char *sql)
-{
+static csn_status for_each(struct recover *k, const char *sql) {
     sqlite3_stmt *s = k->n > 0 ? sqlite_prepare(k->c, sql, &k->op->result) : NULL;
     csn_status status = CSN_OK;
 
@@ -806,21 +849,26 @@ static csn_status for_each(struct recover *k, const char *sql)
 }
 
 /* 3007 is ERR_OWNER_GONE. */
-#define GONE "'unanswered', attempts, NULL, next_attempt_at, claimed_at, 3007, 'unknown (owner gone)'"
+#define GONE                                                                                       \
+    "'unanswered', attempts, NULL, next_attempt_at, claimed_at, 3007, 'unknown (owner gone)'"
 
-static csn_status recover_expired(struct recover *k)
-{
+static csn_status recover_expired(struct recover *k) {
     static const char *const evidence[] = {
-        [TABLE_OUTBOX] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, attempt, member, planned_at,"
+        [TABLE_OUTBOX] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, "
+                         "attempt, member, planned_at,"
                          " started_at, code, error) SELECT event_id, 'outbox', NULL, ?2, " GONE
                          " FROM outbox_events WHERE seq = ?1",
-        [TABLE_WORK] = "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, attempt, member, planned_at,"
-                       " started_at, code, error) SELECT event_id, 'inbox', consumer_name, ?2, " GONE
-                       " FROM consign_work WHERE seq = ?1",
+        [TABLE_WORK] =
+            "INSERT INTO consign_attempts(event_id, side, consumer_name, at, kind, attempt, "
+            "member, planned_at,"
+            " started_at, code, error) SELECT event_id, 'inbox', consumer_name, ?2, " GONE
+            " FROM consign_work WHERE seq = ?1",
     };
     static const char *const back[] = {
-        [TABLE_OUTBOX] = "UPDATE outbox_events SET status = 'pending', claim_token = NULL, lease_until = NULL WHERE seq = ?1",
-        [TABLE_WORK] = "UPDATE consign_work SET status = 'pending', claim_token = NULL, lease_until = NULL WHERE seq = ?1",
+        [TABLE_OUTBOX] = "UPDATE outbox_events SET status = 'pending', claim_token = NULL, "
+                         "lease_until = NULL WHERE seq = ?1",
+        [TABLE_WORK] = "UPDATE consign_work SET status = 'pending', claim_token = NULL, "
+                       "lease_until = NULL WHERE seq = ?1",
     };
     enum work_table table = k->op->recover.table;
     csn_status s;
@@ -836,11 +884,12 @@ static csn_status recover_expired(struct recover *k)
     return s;
 }
 
-/* A due instant that lies too far ahead (a clock step) is drawn to now, so that the claim finds the row. */
-static csn_status recover_unknown(struct recover *k)
-{
-    static const char sql[] = "UPDATE outbox_events SET status = 'pending', next_attempt_at = min(next_attempt_at, ?2)"
-                              " WHERE seq = ?1";
+/* A due instant that lies too far ahead (a clock step) is drawn to now, so that the claim finds the
+ * row. */
+static csn_status recover_unknown(struct recover *k) {
+    static const char sql[] =
+        "UPDATE outbox_events SET status = 'pending', next_attempt_at = min(next_attempt_at, ?2)"
+        " WHERE seq = ?1";
     csn_status s;
 
     k->n = 0;
@@ -851,8 +900,7 @@ static csn_status recover_unknown(struct recover *k)
     return s;
 }
 
-static bool next_route(const char **at, csn_bytes *ret)
-{
+static bool next_route(const char **at, csn_bytes *ret) {
     size_t n = strcspn(*at, ",");
 
     *ret = (csn_bytes){*at, n};
@@ -860,9 +908,9 @@ static bool next_route(const char **at, csn_bytes *ret)
     return n > 0;
 }
 
-static csn_status recover_routes(struct recover *k)
-{
-    static const char sql[] = "UPDATE outbox_events SET status = 'pending', waits_for = 0 WHERE seq = ?1";
+static csn_status recover_routes(struct recover *k) {
+    static const char sql[] =
+        "UPDATE outbox_events SET status = 'pending', waits_for = 0 WHERE seq = ?1";
     const char *at = k->op->recover.open_routes;
     csn_bytes route;
     csn_status s = CSN_OK;
@@ -876,8 +924,7 @@ static csn_status recover_routes(struct recover *k)
     return s;
 }
 
-static csn_status begin_recover(struct recover *k, struct sqlite_conn *c, struct op *op)
-{
+static csn_status begin_recover(struct recover *k, struct sqlite_conn *c, struct op *op) {
     csn_status s = CSN_OK;
 
     k->c = c;
@@ -888,13 +935,13 @@ static csn_status begin_recover(struct recover *k, struct sqlite_conn *c, struct
     op->recover.expired = op->recover.resent = op->recover.released = 0;
     op->recover.more = false;
     if (op->recover.lane_name[0])
-        k->lanes = sqlite_fence(c, op->recover.lane_name, k->lanes, op->recover.epoch, op->recover.boot, &s, &op->result);
+        k->lanes = sqlite_fence(c, op->recover.lane_name, k->lanes, op->recover.epoch,
+                                op->recover.boot, &s, &op->result);
     k->fresh = op->recover.table == TABLE_OUTBOX ? op->recover.fresh & k->lanes : 0;
     return s;
 }
 
-csn_status sqlite_recover(struct sqlite_conn *c, struct op *op)
-{
+csn_status sqlite_recover(struct sqlite_conn *c, struct op *op) {
     struct recover k;
     csn_status s = begin_recover(&k, c, op);
 
@@ -904,13 +951,13 @@ csn_status sqlite_recover(struct sqlite_conn *c, struct op *op)
         s = recover_unknown(&k);
     if (s == CSN_OK && k.lanes && op->recover.table == TABLE_OUTBOX)
         s = recover_routes(&k);
-    op->recover.more = k.limit > 0 && (op->recover.expired == k.limit || op->recover.resent == k.limit ||
-                                       op->recover.released == k.limit);
+    op->recover.more =
+        k.limit > 0 && (op->recover.expired == k.limit || op->recover.resent == k.limit ||
+                        op->recover.released == k.limit);
     return s;
 }
 
-csn_status sqlite_recover_idle(struct sqlite_conn *c, struct op *op, bool *ret)
-{
+csn_status sqlite_recover_idle(struct sqlite_conn *c, struct op *op, bool *ret) {
     struct recover k;
     bool any = false, outbox = op->recover.table == TABLE_OUTBOX;
     const char *at = op->recover.open_routes;

@@ -1,6 +1,6 @@
-/* sqlite_watch.c: WATCH: is there work? Each look is a few index look-ups without a lock; between two looks the thread sleeps
- * on the eventfd that wake() writes. A wake before the sleep is not lost: the eventfd keeps it. It sleeps no longer than until
- * the next row becomes due. */
+/* sqlite_watch.c: WATCH: is there work? Each look is a few index look-ups without a lock; between
+ * two looks the thread sleeps on the eventfd that wake() writes. A wake before the sleep is not
+ * lost: the eventfd keeps it. It sleeps no longer than until the next row becomes due. */
 #include "store/sqlite.h"
 #include <errno.h>
 #include <poll.h>
@@ -13,21 +13,31 @@ struct eye {
 
 /* In the order of enum watch_kind. A queue row that was never delivered is due at 0. */
 static const struct eye eyes[][2] = {
-    [WATCH_OUTBOX] = {{"SELECT next_attempt_at FROM outbox_events INDEXED BY ix_dispatch WHERE status = 'pending'"
-                       " AND (?1 >> slot) & 1 ORDER BY next_attempt_at LIMIT 1", false}},
-    [WATCH_RECOVER] = {{"SELECT lease_until FROM outbox_events INDEXED BY ix_expired WHERE status = 'sending'"
-                        " AND (?1 >> slot) & 1 ORDER BY lease_until LIMIT 1", false},
-                       {"SELECT next_attempt_at FROM outbox_events INDEXED BY ix_unknown WHERE status = 'unknown'"
-                        " AND (?1 >> slot) & 1 ORDER BY next_attempt_at LIMIT 1", false}},
-    [WATCH_WORK] = {{"SELECT next_attempt_at FROM consign_work INDEXED BY consign_ix_work_due WHERE status = 'pending'"
-                     " AND consumer_name = ?2 AND (?1 >> slot) & 1 ORDER BY next_attempt_at LIMIT 1", true},
-                    {"SELECT lease_until FROM consign_work INDEXED BY consign_ix_work_expired WHERE status = 'sending'"
-                     " AND consumer_name = ?2 AND (?1 >> slot) & 1 ORDER BY lease_until LIMIT 1", true}},
+    [WATCH_OUTBOX] = {{"SELECT next_attempt_at FROM outbox_events INDEXED BY ix_dispatch WHERE "
+                       "status = 'pending'"
+                       " AND (?1 >> slot) & 1 ORDER BY next_attempt_at LIMIT 1",
+                       false}},
+    [WATCH_RECOVER] =
+        {{"SELECT lease_until FROM outbox_events INDEXED BY ix_expired WHERE status = 'sending'"
+          " AND (?1 >> slot) & 1 ORDER BY lease_until LIMIT 1",
+          false},
+         {"SELECT next_attempt_at FROM outbox_events INDEXED BY ix_unknown WHERE status = 'unknown'"
+          " AND (?1 >> slot) & 1 ORDER BY next_attempt_at LIMIT 1",
+          false}},
+    [WATCH_WORK] =
+        {{"SELECT next_attempt_at FROM consign_work INDEXED BY consign_ix_work_due WHERE status = "
+          "'pending'"
+          " AND consumer_name = ?2 AND (?1 >> slot) & 1 ORDER BY next_attempt_at LIMIT 1",
+          true},
+         {"SELECT lease_until FROM consign_work INDEXED BY consign_ix_work_expired WHERE status = "
+          "'sending'"
+          " AND consumer_name = ?2 AND (?1 >> slot) & 1 ORDER BY lease_until LIMIT 1",
+          true}},
     [WATCH_QUEUE] = {{NULL, true}},
 };
 
-static csn_status first_due(struct sqlite_conn *c, sqlite3_stmt *s, csn_usec *ret_due, csn_error *err)
-{
+static csn_status first_due(struct sqlite_conn *c, sqlite3_stmt *s, csn_usec *ret_due,
+                            csn_error *err) {
     int rc = sqlite3_step(s);
     csn_status status = CSN_OK;
 
@@ -39,9 +49,8 @@ static csn_status first_due(struct sqlite_conn *c, sqlite3_stmt *s, csn_usec *re
     return status;
 }
 
-static csn_status look_at_rows(struct sqlite_conn *c, const struct eye *eye, const struct watch_item *item, csn_usec *ret_due,
-                               csn_error *err)
-{
+static csn_status look_at_rows(struct sqlite_conn *c, const struct eye *eye,
+                               const struct watch_item *item, csn_usec *ret_due, csn_error *err) {
     sqlite3_stmt *s = sqlite_prepare(c, eye->sql, err);
 
     if (!s)
@@ -53,12 +62,12 @@ static csn_status look_at_rows(struct sqlite_conn *c, const struct eye *eye, con
 }
 
 /* Stops at the first row that is not under a lease: what lies before it is at most a batch. */
-static csn_status look_at_partition(struct sqlite_conn *c, const struct watch_item *item, uint32_t part, csn_usec *ret_due,
-                                    csn_error *err)
-{
-    static const char sql[] = "SELECT CASE WHEN token IS NULL THEN 0 ELSE coalesce(lease_until, 0) END FROM consign_queue"
-                              " INDEXED BY consign_ix_queue_live WHERE subscription = ?1 AND part = ?2"
-                              " AND acked_at IS NULL ORDER BY pos";
+static csn_status look_at_partition(struct sqlite_conn *c, const struct watch_item *item,
+                                    uint32_t part, csn_usec *ret_due, csn_error *err) {
+    static const char sql[] =
+        "SELECT CASE WHEN token IS NULL THEN 0 ELSE coalesce(lease_until, 0) END FROM consign_queue"
+        " INDEXED BY consign_ix_queue_live WHERE subscription = ?1 AND part = ?2"
+        " AND acked_at IS NULL ORDER BY pos";
     sqlite3_stmt *s = sqlite_prepare(c, sql, err);
     int rc = SQLITE_ROW;
 
@@ -70,20 +79,23 @@ static csn_status look_at_partition(struct sqlite_conn *c, const struct watch_it
         csn_usec due = sqlite3_column_int64(s, 0);
         *ret_due = due < *ret_due ? due : *ret_due;
     }
-    csn_status status = rc == SQLITE_ROW || rc == SQLITE_DONE ? CSN_OK : sqlite_failed(c, "watch", err);
+    csn_status status =
+        rc == SQLITE_ROW || rc == SQLITE_DONE ? CSN_OK : sqlite_failed(c, "watch", err);
     sqlite3_reset(s);
     return status;
 }
 
-static csn_status look_at(struct sqlite_conn *c, const struct watch_item *item, csn_usec *ret_due, csn_error *err)
-{
+static csn_status look_at(struct sqlite_conn *c, const struct watch_item *item, csn_usec *ret_due,
+                          csn_error *err) {
     csn_status s = CSN_OK;
 
     *ret_due = CSN_USEC_NEVER;
-    for (uint32_t part = 0; item->kind == WATCH_QUEUE && part < LANE_MAX && s == CSN_OK && *ret_due > c->now; part++)
+    for (uint32_t part = 0;
+         item->kind == WATCH_QUEUE && part < LANE_MAX && s == CSN_OK && *ret_due > c->now; part++)
         if (item->lanes >> part & 1)
             s = look_at_partition(c, item, part, ret_due, err);
-    for (size_t i = 0; item->lanes && i < ARRAY_LEN(eyes[0]) && s == CSN_OK && eyes[item->kind][i].sql; i++) {
+    for (size_t i = 0;
+         item->lanes && i < ARRAY_LEN(eyes[0]) && s == CSN_OK && eyes[item->kind][i].sql; i++) {
         csn_usec due = CSN_USEC_NEVER;
         s = look_at_rows(c, &eyes[item->kind][i], item, &due, err);
         *ret_due = due < *ret_due ? due : *ret_due;
@@ -91,8 +103,7 @@ static csn_status look_at(struct sqlite_conn *c, const struct watch_item *item, 
     return s;
 }
 
-static csn_status look_at_all(struct sqlite_conn *c, struct op *op, bool *ret_found)
-{
+static csn_status look_at_all(struct sqlite_conn *c, struct op *op, bool *ret_found) {
     c->now = sqlite_clock();
     op->watch.next_in = CSN_USEC_NEVER;
     *ret_found = false;
@@ -116,8 +127,7 @@ static csn_status look_at_all(struct sqlite_conn *c, struct op *op, bool *ret_fo
     return CSN_OK;
 }
 
-static void wait_for_wake(const struct sqlite_conn *c, csn_usec until)
-{
+static void wait_for_wake(const struct sqlite_conn *c, csn_usec until) {
     struct pollfd p = {.fd = c->wake_fd, .events = POLLIN};
     uint64_t count;
     int rc = 0;
@@ -133,8 +143,7 @@ static void wait_for_wake(const struct sqlite_conn *c, csn_usec until)
         return; /* the next look comes all the same */
 }
 
-csn_status sqlite_watch(struct sqlite_conn *c, struct op *op)
-{
+csn_status sqlite_watch(struct sqlite_conn *c, struct op *op) {
     bool found = false;
     csn_usec now = sqlite_steady(), wait = op->watch.wait;
     csn_status s = look_at_all(c, op, &found);

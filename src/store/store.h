@@ -14,7 +14,8 @@ bool sqlite_url_path(const char *url, char *path, size_t size);
 const char *schema_text(const char *store);
 /* Brings a store to this version (DB_ANY_SCHEMA is implied); idempotent; never touches rows. */
 csn_status schema_apply(const char *url, csn_error *err) MUST_USE;
-/* CSN_OK: fits. CSN_REJECTED: CSN-2004, 2005 or 2011 in err. lines (NULL is fine): one text per difference, newline-separated. */
+/* CSN_OK: fits. CSN_REJECTED: CSN-2004, 2005 or 2011 in err. lines (NULL is fine): one text per
+ * difference, newline-separated. */
 csn_status schema_check(const char *url, struct text *lines, csn_error *err) MUST_USE;
 /* The version numbers only, of an open store: CSN_OK, or CSN_REJECTED with CSN-2004 or 2005. */
 csn_status schema_fits(struct db *d, bool writes, csn_error *err) MUST_USE;
@@ -23,9 +24,11 @@ csn_status schema_fits(struct db *d, bool writes, csn_error *err) MUST_USE;
 csn_status lab_marker_set(const char *url, csn_error *err) MUST_USE;
 csn_status lab_marker_there(const char *url, bool *ret, csn_error *err) MUST_USE;
 
-/* Appends one act to the audit chain, inside the caller's transaction. before and after are short JSON texts or NULL. */
-csn_status audit_append(struct db *d, const char *actor, const char *action, const char *target, const char *reason,
-                        const char *before, const char *after, csn_error *err) MUST_USE;
+/* Appends one act to the audit chain, inside the caller's transaction. before and after are short
+ * JSON texts or NULL. */
+csn_status audit_append(struct db *d, const char *actor, const char *action, const char *target,
+                        const char *reason, const char *before, const char *after,
+                        csn_error *err) MUST_USE;
 /* CSN_OK: the chain holds. CSN_REJECTED: *ret_seq is the first row that does not. */
 csn_status audit_verify(struct db *d, int64_t *ret_seq, csn_error *err) MUST_USE;
 

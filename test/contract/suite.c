@@ -12,19 +12,17 @@ struct kept {
     void *what;
 };
 
-static void *kept_add(struct suite *s, enum kept_kind kind, void *what)
-{
+static void *kept_add(struct suite *s, enum kept_kind kind, void *what) {
     struct kept *k = calloc(1, sizeof(*k));
 
     if (!k || !what)
         world_fail("out of memory, or a port that cannot be opened");
-    *k = (struct kept){ s->kept, kind, what };
+    *k = (struct kept){s->kept, kind, what};
     s->kept = k;
     return what;
 }
 
-static void kept_free(struct suite *s, struct kept *k)
-{
+static void kept_free(struct suite *s, struct kept *k) {
     if (k->kind == KEPT_PORT) {
         for (size_t i = 0; i < ROLE_NR; i++)
             if (s->port[i] == k->what)
@@ -41,8 +39,7 @@ static void kept_free(struct suite *s, struct kept *k)
     free(k);
 }
 
-void world_fail(const char *format, ...)
-{
+void world_fail(const char *format, ...) {
     va_list args;
 
     va_start(args, format);
@@ -55,8 +52,7 @@ void world_fail(const char *format, ...)
 
 /* ---- the frame of a test ---- */
 
-int suite_setup(void **state)
-{
+int suite_setup(void **state) {
     struct suite *s = calloc(1, sizeof(*s));
     struct op *op;
 
@@ -64,7 +60,8 @@ int suite_setup(void **state)
         return -1;
     *state = s;
     s->w = contract_world();
-    s->lanes = s->w->outbox_lanes == LANE_MAX ? UINT64_MAX : (UINT64_C(1) << s->w->outbox_lanes) - 1;
+    s->lanes =
+        s->w->outbox_lanes == LANE_MAX ? UINT64_MAX : (UINT64_C(1) << s->w->outbox_lanes) - 1;
     op = lease_op(s, BOOT_A, "outbox", s->lanes);
     run(s, op);
     assert_true(op->lease.held == s->lanes);
@@ -72,8 +69,7 @@ int suite_setup(void **state)
     return 0;
 }
 
-int suite_teardown(void **state)
-{
+int suite_teardown(void **state) {
     struct suite *s = *state;
 
     release(s, NULL);
@@ -82,14 +78,12 @@ int suite_teardown(void **state)
     return 0;
 }
 
-void need(struct suite *s, uint32_t can)
-{
+void need(struct suite *s, uint32_t can) {
     if ((s->w->can & can) != can)
         skip();
 }
 
-void release(struct suite *s, struct kept *mark)
-{
+void release(struct suite *s, struct kept *mark) {
     while (s->kept != mark) {
         struct kept *k = s->kept;
         s->kept = k->next;
@@ -97,13 +91,11 @@ void release(struct suite *s, struct kept *mark)
     }
 }
 
-void *keep(struct suite *s, size_t size)
-{
+void *keep(struct suite *s, size_t size) {
     return kept_add(s, KEPT_MEMORY, calloc(1, size));
 }
 
-void near(struct suite *s, csn_usec actual, csn_usec expected)
-{
+void near(struct suite *s, csn_usec actual, csn_usec expected) {
     csn_usec apart = actual > expected ? actual - expected : expected - actual;
 
     if (apart > (csn_usec)s->w->tolerance_ms * 1000)
@@ -112,37 +104,33 @@ void near(struct suite *s, csn_usec actual, csn_usec expected)
 
 /* ---- running ops ---- */
 
-struct port *another_port(struct suite *s, enum role role)
-{
+struct port *another_port(struct suite *s, enum role role) {
     return kept_add(s, KEPT_PORT, s->w->open(s->w, role));
 }
 
-struct port *port_of(struct suite *s, enum role role)
-{
+struct port *port_of(struct suite *s, enum role role) {
     if (!s->port[role])
         s->port[role] = another_port(s, role);
     return s->port[role];
 }
 
-enum role role_of(const struct op *op)
-{
+enum role role_of(const struct op *op) {
     static const enum role of[OP_KIND_NR] = {
-        [OP_LEASE] = ROLE_HEART, [OP_WATCH] = ROLE_WATCH, [OP_CLAIM] = ROLE_RELAY, [OP_SETTLE] = ROLE_RELAY,
-        [OP_RENEW] = ROLE_RELAY, [OP_RECOVER] = ROLE_RELAY, [OP_APPLY] = ROLE_APPLY, [OP_PARK] = ROLE_APPLY,
-        [OP_DECLARE] = ROLE_QUEUE_IN, [OP_PUBLISH] = ROLE_QUEUE_IN, [OP_RECEIVE] = ROLE_QUEUE_OUT,
-        [OP_ACK] = ROLE_QUEUE_OUT,
+        [OP_LEASE] = ROLE_HEART,      [OP_WATCH] = ROLE_WATCH,       [OP_CLAIM] = ROLE_RELAY,
+        [OP_SETTLE] = ROLE_RELAY,     [OP_RENEW] = ROLE_RELAY,       [OP_RECOVER] = ROLE_RELAY,
+        [OP_APPLY] = ROLE_APPLY,      [OP_PARK] = ROLE_APPLY,        [OP_DECLARE] = ROLE_QUEUE_IN,
+        [OP_PUBLISH] = ROLE_QUEUE_IN, [OP_RECEIVE] = ROLE_QUEUE_OUT, [OP_ACK] = ROLE_QUEUE_OUT,
     };
-    enum work_table table = op->kind == OP_CLAIM    ? op->claim.table
-                            : op->kind == OP_SETTLE ? op->settle.table
-                            : op->kind == OP_RENEW  ? op->renew.table
+    enum work_table table = op->kind == OP_CLAIM     ? op->claim.table
+                            : op->kind == OP_SETTLE  ? op->settle.table
+                            : op->kind == OP_RENEW   ? op->renew.table
                             : op->kind == OP_RECOVER ? op->recover.table
                                                      : TABLE_OUTBOX;
 
     return table == TABLE_WORK ? ROLE_APPLY : of[op->kind];
 }
 
-void group(struct suite *s, struct port *p, struct op **op, uint32_t n)
-{
+void group(struct suite *s, struct port *p, struct op **op, uint32_t n) {
     uint32_t reaped = 0;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -165,29 +153,26 @@ void group(struct suite *s, struct port *p, struct op **op, uint32_t n)
     assert_null(p->reap(p));
 }
 
-csn_status answer(struct suite *s, struct port *p, struct op *op)
-{
+csn_status answer(struct suite *s, struct port *p, struct op *op) {
     group(s, p, &op, 1);
     return op->result.status;
 }
 
-void run_on(struct suite *s, struct port *p, struct op *op)
-{
+void run_on(struct suite *s, struct port *p, struct op *op) {
     csn_status got = answer(s, p, op);
 
     if (got != CSN_OK)
-        world_fail("op %d: status %d, CSN-%d: %s", (int)op->kind, (int)got, (int)op->result.code, op->result.text);
+        world_fail("op %d: status %d, CSN-%d: %s", (int)op->kind, (int)got, (int)op->result.code,
+                   op->result.text);
 }
 
-void run(struct suite *s, struct op *op)
-{
+void run(struct suite *s, struct op *op) {
     run_on(s, port_of(s, role_of(op)), op);
 }
 
 /* ---- building ops ---- */
 
-struct op *new_op(struct suite *s, enum op_kind kind)
-{
+struct op *new_op(struct suite *s, enum op_kind kind) {
     struct op *op = keep(s, sizeof(*op));
 
     op->kind = kind;
@@ -195,8 +180,7 @@ struct op *new_op(struct suite *s, enum op_kind kind)
     return op;
 }
 
-struct batch *new_batch(struct suite *s)
-{
+struct batch *new_batch(struct suite *s) {
     struct batch *b = kept_add(s, KEPT_BATCH, calloc(1, sizeof(*b)));
 
     arena_init(&b->arena, (size_t)64 << 20);
@@ -206,13 +190,11 @@ struct batch *new_batch(struct suite *s)
     return b;
 }
 
-void new_token(struct suite *s, char ret[TOKEN_SIZE])
-{
+void new_token(struct suite *s, char ret[TOKEN_SIZE]) {
     snprintf(ret, TOKEN_SIZE, "70000000-0000-4000-8000-%012u", ++s->tokens);
 }
 
-struct op *lease_op(struct suite *s, const char *boot, const char *name, uint64_t want)
-{
+struct op *lease_op(struct suite *s, const char *boot, const char *name, uint64_t want) {
     struct op *op = new_op(s, OP_LEASE);
 
     copy_text(op->lease.name, sizeof(op->lease.name), name);
@@ -224,8 +206,7 @@ struct op *lease_op(struct suite *s, const char *boot, const char *name, uint64_
     return op;
 }
 
-struct op *claim_op(struct suite *s, uint32_t limit)
-{
+struct op *claim_op(struct suite *s, uint32_t limit) {
     struct op *op = new_op(s, OP_CLAIM);
 
     op->batch = new_batch(s);
@@ -243,8 +224,7 @@ struct op *claim_op(struct suite *s, uint32_t limit)
     return op;
 }
 
-struct op *claim_work_op(struct suite *s, const char *consumer, uint32_t limit)
-{
+struct op *claim_work_op(struct suite *s, const char *consumer, uint32_t limit) {
     struct op *op = claim_op(s, limit);
 
     op->claim.table = TABLE_WORK;
@@ -255,8 +235,7 @@ struct op *claim_work_op(struct suite *s, const char *consumer, uint32_t limit)
     return op;
 }
 
-struct op *settle_op(struct suite *s, const struct op *claim_, uint8_t to)
-{
+struct op *settle_op(struct suite *s, const struct op *claim_, uint8_t to) {
     struct op *op = new_op(s, OP_SETTLE);
     uint32_t n = claim_->batch->n;
 
@@ -277,8 +256,7 @@ struct op *settle_op(struct suite *s, const struct op *claim_, uint8_t to)
     return op;
 }
 
-struct op *renew_op(struct suite *s, const struct op *claim_)
-{
+struct op *renew_op(struct suite *s, const struct op *claim_) {
     struct op *op = new_op(s, OP_RENEW);
 
     op->batch = claim_->batch;
@@ -288,8 +266,7 @@ struct op *renew_op(struct suite *s, const struct op *claim_)
     return op;
 }
 
-struct op *recover_op(struct suite *s, uint64_t fresh)
-{
+struct op *recover_op(struct suite *s, uint64_t fresh) {
     struct op *op = new_op(s, OP_RECOVER);
 
     op->recover.table = TABLE_OUTBOX;
@@ -304,8 +281,7 @@ struct op *recover_op(struct suite *s, uint64_t fresh)
     return op;
 }
 
-struct op *watch_op(struct suite *s, uint32_t n)
-{
+struct op *watch_op(struct suite *s, uint32_t n) {
     struct op *op = new_op(s, OP_WATCH);
 
     op->watch.item = keep(s, n * sizeof(*op->watch.item));
@@ -315,8 +291,7 @@ struct op *watch_op(struct suite *s, uint32_t n)
     return op;
 }
 
-struct op *publish_op(struct suite *s, struct batch *b)
-{
+struct op *publish_op(struct suite *s, struct batch *b) {
     struct op *op = new_op(s, OP_PUBLISH);
 
     op->batch = b;
@@ -327,8 +302,8 @@ struct op *publish_op(struct suite *s, struct batch *b)
     return op;
 }
 
-struct op *declare_op(struct suite *s, const char *subscription, const char *match, uint32_t partitions)
-{
+struct op *declare_op(struct suite *s, const char *subscription, const char *match,
+                      uint32_t partitions) {
     struct op *op = new_op(s, OP_DECLARE);
     struct binding *b = keep(s, sizeof(*b));
 
@@ -340,8 +315,7 @@ struct op *declare_op(struct suite *s, const char *subscription, const char *mat
     return op;
 }
 
-struct op *receive_op(struct suite *s, const char *consumer, uint64_t lanes, uint32_t limit)
-{
+struct op *receive_op(struct suite *s, const char *consumer, uint64_t lanes, uint32_t limit) {
     struct op *op = new_op(s, OP_RECEIVE);
 
     op->batch = new_batch(s);
@@ -358,8 +332,7 @@ struct op *receive_op(struct suite *s, const char *consumer, uint64_t lanes, uin
     return op;
 }
 
-struct op *ack_op(struct suite *s, const struct op *receive_)
-{
+struct op *ack_op(struct suite *s, const struct op *receive_) {
     struct op *op = new_op(s, OP_ACK);
     uint32_t n = receive_->batch->n, *msg = keep(s, (n ? n : 1) * sizeof(*msg));
 
@@ -373,8 +346,7 @@ struct op *ack_op(struct suite *s, const struct op *receive_)
     return op;
 }
 
-struct op *apply_op(struct suite *s, const char *consumer, struct batch *b)
-{
+struct op *apply_op(struct suite *s, const char *consumer, struct batch *b) {
     struct op *op = new_op(s, OP_APPLY);
 
     op->batch = b;
@@ -388,8 +360,7 @@ struct op *apply_op(struct suite *s, const char *consumer, struct batch *b)
     return op;
 }
 
-struct op *apply_work_op(struct suite *s, const struct op *claim_)
-{
+struct op *apply_work_op(struct suite *s, const struct op *claim_) {
     struct op *op = apply_op(s, claim_->claim.consumer, claim_->batch);
 
     op->apply.source = SOURCE_WORK;
@@ -397,8 +368,8 @@ struct op *apply_work_op(struct suite *s, const struct op *claim_)
     return op;
 }
 
-struct op *park_op(struct suite *s, const char *consumer, struct batch *b, uint8_t to, csn_verdict verdict)
-{
+struct op *park_op(struct suite *s, const char *consumer, struct batch *b, uint8_t to,
+                   csn_verdict verdict) {
     struct op *op = new_op(s, OP_PARK);
 
     op->batch = b;
@@ -408,7 +379,7 @@ struct op *park_op(struct suite *s, const char *consumer, struct batch *b, uint8
     op->park.item = keep(s, (b->n ? b->n : 1) * sizeof(*op->park.item));
     for (uint32_t i = 0; i < b->n; i++) {
         struct park_item *it = &op->park.item[i];
-        *it = (struct park_item){ .msg = i, .to = to, .verdict = verdict, .result = CSN_FATAL };
+        *it = (struct park_item){.msg = i, .to = to, .verdict = verdict, .result = CSN_FATAL};
         it->failure = it->attempt = to == PARK_RETRY || to == PARK_DEAD;
         it->code = 4008;
         copy_text(it->text, sizeof(it->text), "the evidence");
@@ -416,8 +387,7 @@ struct op *park_op(struct suite *s, const char *consumer, struct batch *b, uint8
     return op;
 }
 
-struct op *park_work_op(struct suite *s, const struct op *claim_, uint8_t to, csn_verdict verdict)
-{
+struct op *park_work_op(struct suite *s, const struct op *claim_, uint8_t to, csn_verdict verdict) {
     struct op *op = park_op(s, claim_->claim.consumer, claim_->batch, to, verdict);
 
     op->park.source = SOURCE_WORK;
@@ -427,40 +397,36 @@ struct op *park_work_op(struct suite *s, const struct op *claim_, uint8_t to, cs
 
 /* ---- building and running at once ---- */
 
-struct op *claim(struct suite *s, uint32_t limit)
-{
+struct op *claim(struct suite *s, uint32_t limit) {
     struct op *op = claim_op(s, limit);
 
     run(s, op);
     return op;
 }
 
-struct op *claim_work(struct suite *s, const char *consumer, uint32_t limit)
-{
+struct op *claim_work(struct suite *s, const char *consumer, uint32_t limit) {
     struct op *op = claim_work_op(s, consumer, limit);
 
     run(s, op);
     return op;
 }
 
-struct op *settle(struct suite *s, const struct op *claim_, uint8_t to)
-{
+struct op *settle(struct suite *s, const struct op *claim_, uint8_t to) {
     struct op *op = settle_op(s, claim_, to);
 
     run(s, op);
     return op;
 }
 
-struct op *apply(struct suite *s, const char *consumer, struct batch *b)
-{
+struct op *apply(struct suite *s, const char *consumer, struct batch *b) {
     struct op *op = apply_op(s, consumer, b);
 
     run(s, op);
     return op;
 }
 
-struct op *park(struct suite *s, const char *consumer, struct batch *b, uint8_t to, csn_verdict verdict)
-{
+struct op *park(struct suite *s, const char *consumer, struct batch *b, uint8_t to,
+                csn_verdict verdict) {
     struct op *op = park_op(s, consumer, b, to, verdict);
 
     run(s, op);
@@ -469,8 +435,7 @@ struct op *park(struct suite *s, const char *consumer, struct batch *b, uint8_t 
     return op;
 }
 
-void hold_parts(struct suite *s, const char *name, uint64_t parts)
-{
+void hold_parts(struct suite *s, const char *name, uint64_t parts) {
     struct op *op = lease_op(s, BOOT_A, name, parts);
 
     run(s, op);
@@ -478,13 +443,11 @@ void hold_parts(struct suite *s, const char *name, uint64_t parts)
     memcpy(s->part_epoch, op->lease.epoch, sizeof(s->part_epoch));
 }
 
-void declare(struct suite *s, const char *subscription, const char *match, uint32_t partitions)
-{
+void declare(struct suite *s, const char *subscription, const char *match, uint32_t partitions) {
     run(s, declare_op(s, subscription, match, partitions));
 }
 
-void publish(struct suite *s, struct batch *b)
-{
+void publish(struct suite *s, struct batch *b) {
     struct op *op = publish_op(s, b);
 
     run(s, op);
@@ -492,8 +455,7 @@ void publish(struct suite *s, struct batch *b)
         assert_int_equal(op->publish.item[i].out, PUB_CONFIRMED);
 }
 
-struct op *receive(struct suite *s, const char *consumer, uint64_t lanes, uint32_t limit)
-{
+struct op *receive(struct suite *s, const char *consumer, uint64_t lanes, uint32_t limit) {
     struct op *op = receive_op(s, consumer, lanes, limit);
 
     run(s, op);
@@ -502,44 +464,47 @@ struct op *receive(struct suite *s, const char *consumer, uint64_t lanes, uint32
 
 /* ---- events and messages ---- */
 
-void put_event(struct suite *s, const struct world_event *e)
-{
+void put_event(struct suite *s, const struct world_event *e) {
     const char *refusal = s->w->insert(s->w, e, 1, true);
 
     if (refusal)
         world_fail("insert of %s: %s", e->id, refusal);
 }
 
-void put_due(struct suite *s, const char *id, const char *key, int64_t version, csn_usec due_in)
-{
-    struct world_event e = { .id = id, .aggregate_type = "order", .aggregate_id = key, .event_type = "OrderCreated",
-                             .payload = "{}", .version = version, .due_in = due_in };
+void put_due(struct suite *s, const char *id, const char *key, int64_t version, csn_usec due_in) {
+    struct world_event e = {.id = id,
+                            .aggregate_type = "order",
+                            .aggregate_id = key,
+                            .event_type = "OrderCreated",
+                            .payload = "{}",
+                            .version = version,
+                            .due_in = due_in};
 
     put_event(s, &e);
 }
 
-void put(struct suite *s, const char *id, const char *key, int64_t version)
-{
+void put(struct suite *s, const char *id, const char *key, int64_t version) {
     put_due(s, id, key, version, 0);
 }
 
-static csn_bytes borrowed(struct batch *b, const char *text)
-{
+static csn_bytes borrowed(struct batch *b, const char *text) {
     csn_bytes copy = arena_copy(&b->arena, bytes_of(text));
 
     assert_true(copy.data || copy.size == 0);
     return copy;
 }
 
-struct message *add_message(struct suite *s, struct batch *b, const char *id, const char *key, uint64_t version,
-                            const char *payload)
-{
+struct message *add_message(struct suite *s, struct batch *b, const char *id, const char *key,
+                            uint64_t version, const char *payload) {
     struct message *m = &b->msg[b->n];
 
     (void)s;
     assert_true(b->n < b->cap);
-    *m = (struct message){ .version = version, .schema_version = 1, .attempts = 1, .age = SECOND,
-                           .expires_in = CSN_USEC_NEVER };
+    *m = (struct message){.version = version,
+                          .schema_version = 1,
+                          .attempts = 1,
+                          .age = SECOND,
+                          .expires_in = CSN_USEC_NEVER};
     m->id = borrowed(b, id);
     m->aggregate_type = borrowed(b, "order");
     m->aggregate_id = borrowed(b, key);
@@ -549,8 +514,8 @@ struct message *add_message(struct suite *s, struct batch *b, const char *id, co
     return m;
 }
 
-struct batch *one_message(struct suite *s, const char *id, const char *key, uint64_t version, const char *payload)
-{
+struct batch *one_message(struct suite *s, const char *id, const char *key, uint64_t version,
+                          const char *payload) {
     struct batch *b = new_batch(s);
 
     add_message(s, b, id, key, version, payload);
@@ -559,13 +524,11 @@ struct batch *one_message(struct suite *s, const char *id, const char *key, uint
 
 /* ---- looking ---- */
 
-bool text_is(csn_bytes b, const char *text)
-{
+bool text_is(csn_bytes b, const char *text) {
     return bytes_is(b, text);
 }
 
-void expect_ids(const struct batch *b, const char *ids)
-{
+void expect_ids(const struct batch *b, const char *ids) {
     char buffer[4096];
     struct text got;
 
@@ -577,16 +540,14 @@ void expect_ids(const struct batch *b, const char *ids)
     assert_string_equal(buffer, ids);
 }
 
-const struct message *message_of(const struct batch *b, const char *id)
-{
+const struct message *message_of(const struct batch *b, const char *id) {
     for (uint32_t i = 0; i < b->n; i++)
         if (bytes_is(b->msg[i].id, id))
             return &b->msg[i];
     world_fail("%s is not in the batch", id);
 }
 
-struct outbox_row outbox(struct suite *s, const char *id)
-{
+struct outbox_row outbox(struct suite *s, const char *id) {
     struct outbox_row row;
 
     if (!s->w->outbox(s->w, id, &row))
@@ -594,8 +555,7 @@ struct outbox_row outbox(struct suite *s, const char *id)
     return row;
 }
 
-struct inbox_row inbox(struct suite *s, const char *consumer, const char *id)
-{
+struct inbox_row inbox(struct suite *s, const char *consumer, const char *id) {
     struct inbox_row row;
 
     if (!s->w->inbox(s->w, consumer, id, &row))
@@ -603,8 +563,7 @@ struct inbox_row inbox(struct suite *s, const char *consumer, const char *id)
     return row;
 }
 
-struct work_row work(struct suite *s, const char *consumer, const char *id)
-{
+struct work_row work(struct suite *s, const char *consumer, const char *id) {
     struct work_row row;
 
     if (!s->w->work(s->w, consumer, id, &row))
@@ -612,8 +571,7 @@ struct work_row work(struct suite *s, const char *consumer, const char *id)
     return row;
 }
 
-struct queue_row queue(struct suite *s, const char *subscription, const char *id)
-{
+struct queue_row queue(struct suite *s, const char *subscription, const char *id) {
     struct queue_row row;
 
     if (!s->w->queue(s->w, subscription, id, &row))
@@ -621,8 +579,7 @@ struct queue_row queue(struct suite *s, const char *subscription, const char *id
     return row;
 }
 
-struct lane_row lane(struct suite *s, const char *name, uint32_t n)
-{
+struct lane_row lane(struct suite *s, const char *name, uint32_t n) {
     struct lane_row row;
 
     if (!s->w->lane(s->w, name, n, &row))
@@ -630,29 +587,25 @@ struct lane_row lane(struct suite *s, const char *name, uint32_t n)
     return row;
 }
 
-void expect_status(struct suite *s, const char *id, const char *status)
-{
+void expect_status(struct suite *s, const char *id, const char *status) {
     assert_string_equal(outbox(s, id).status, status);
 }
 
-void expect_no_inbox(struct suite *s, const char *consumer, const char *id)
-{
+void expect_no_inbox(struct suite *s, const char *consumer, const char *id) {
     struct inbox_row row;
 
     if (s->w->inbox(s->w, consumer, id, &row))
         world_fail("inbox row %s %s in state %s", consumer, id, row.state);
 }
 
-void expect_no_work(struct suite *s, const char *consumer, const char *id)
-{
+void expect_no_work(struct suite *s, const char *consumer, const char *id) {
     struct work_row row;
 
     if (s->w->work(s->w, consumer, id, &row))
         world_fail("work row %s %s is %s", consumer, id, row.status);
 }
 
-struct attempt_row last_attempt(struct suite *s, const char *id, uint32_t n)
-{
+struct attempt_row last_attempt(struct suite *s, const char *id, uint32_t n) {
     struct attempt_row row[16];
 
     assert_true(n >= 1 && n <= ARRAY_LEN(row));
@@ -660,7 +613,6 @@ struct attempt_row last_attempt(struct suite *s, const char *id, uint32_t n)
     return row[n - 1];
 }
 
-struct attempt_row only_attempt(struct suite *s, const char *id)
-{
+struct attempt_row only_attempt(struct suite *s, const char *id) {
     return last_attempt(s, id, 1);
 }

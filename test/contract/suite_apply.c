@@ -1,38 +1,34 @@
-/* suite_apply.c: APPLY: verdicts, duplicates, conflicts, keys that are parked, the work table as a source, the fence round the
- * batch. The handler leaves one effect per event that it commits. */
+/* suite_apply.c: APPLY: verdicts, duplicates, conflicts, keys that are parked, the work table as a
+ * source, the fence round the batch. The handler leaves one effect per event that it commits. */
 #include "test/contract/suite.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
-static int64_t effects(struct suite *s, const char *id)
-{
+static int64_t effects(struct suite *s, const char *id) {
     return s->w->effects(s->w, "c", id);
 }
 
-static uint32_t results(struct suite *s, const char *id)
-{
+static uint32_t results(struct suite *s, const char *id) {
     struct result_row row;
 
     return s->w->results(s->w, id, &row, 1);
 }
 
-static struct apply_item *apply_one(struct suite *s, const char *id, const char *payload)
-{
+static struct apply_item *apply_one(struct suite *s, const char *id, const char *payload) {
     return apply(s, "c", one_message(s, id, "k", 1, payload))->apply.item;
 }
 
-static void expect_out(const struct op *op, uint32_t i, enum apply_out out)
-{
+static void expect_out(const struct op *op, uint32_t i, enum apply_out out) {
     if (op->apply.item[i].out != out)
-        world_fail("item %u: out %d, not %d (verdict %d, CSN-%d %s)", i, op->apply.item[i].out, (int)out,
-                   (int)op->apply.item[i].verdict, (int)op->apply.item[i].code, op->apply.item[i].text);
+        world_fail("item %u: out %d, not %d (verdict %d, CSN-%d %s)", i, op->apply.item[i].out,
+                   (int)out, (int)op->apply.item[i].verdict, (int)op->apply.item[i].code,
+                   op->apply.item[i].text);
 }
 
 /* ---- verdicts ---- */
 
-static void i7_done_writes_inbox_and_effect(void **state)
-{
+static void i7_done_writes_inbox_and_effect(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 3, SAYS("done"));
     struct inbox_row row;
@@ -61,8 +57,7 @@ static void i7_done_writes_inbox_and_effect(void **state)
     assert_int_equal(op->apply.emitted, 0);
 }
 
-static void committed(struct suite *s, const char *payload, csn_verdict verdict, const char *st)
-{
+static void committed(struct suite *s, const char *payload, csn_verdict verdict, const char *st) {
     struct op *op = apply(s, "c", one_message(s, "e1", "k", 1, payload));
 
     expect_out(op, 0, APPLY_VERDICT);
@@ -77,28 +72,24 @@ static void committed(struct suite *s, const char *payload, csn_verdict verdict,
     assert_int_equal(results(s, "e1"), 1);
 }
 
-static void a_refusal_commits(void **state)
-{
+static void a_refusal_commits(void **state) {
     committed(*state, SAYS_EMIT("refused"), CSN_REFUSED, "refused");
 }
 
-static void a_duplicate_commits(void **state)
-{
+static void a_duplicate_commits(void **state) {
     committed(*state, SAYS_EMIT("duplicate"), CSN_DUPLICATE, "done");
 }
 
-static void late_commits(void **state)
-{
+static void late_commits(void **state) {
     committed(*state, SAYS_EMIT("late"), CSN_LATE, "done");
 }
 
-static void w84_done_emits_once(void **state)
-{
+static void w84_done_emits_once(void **state) {
     committed(*state, SAYS_EMIT("done"), CSN_DONE, "done");
 }
 
-static void w85_rolled_back(struct suite *s, const char *payload, csn_verdict verdict, int32_t code)
-{
+static void w85_rolled_back(struct suite *s, const char *payload, csn_verdict verdict,
+                            int32_t code) {
     for (int i = 0; i < 2; i++) {
         struct op *op = apply(s, "c", one_message(s, "e1", "k", 1, payload));
 
@@ -112,33 +103,27 @@ static void w85_rolled_back(struct suite *s, const char *payload, csn_verdict ve
     }
 }
 
-static void w85_early_leaves_nothing(void **state)
-{
+static void w85_early_leaves_nothing(void **state) {
     w85_rolled_back(*state, SAYS_EMIT("early"), CSN_EARLY, 4010);
 }
 
-static void w85_conflict_leaves_nothing(void **state)
-{
+static void w85_conflict_leaves_nothing(void **state) {
     w85_rolled_back(*state, SAYS_EMIT("conflict"), CSN_CONFLICT, 4007);
 }
 
-static void w85_poison_leaves_nothing(void **state)
-{
+static void w85_poison_leaves_nothing(void **state) {
     w85_rolled_back(*state, SAYS_EMIT("poison"), CSN_POISON, 4006);
 }
 
-static void w85_retry_leaves_nothing(void **state)
-{
+static void w85_retry_leaves_nothing(void **state) {
     w85_rolled_back(*state, SAYS_EMIT("retry"), CSN_RETRY, 4008);
 }
 
-static void w85_unknown_leaves_nothing(void **state)
-{
+static void w85_unknown_leaves_nothing(void **state) {
     w85_rolled_back(*state, SAYS_EMIT("unknown"), CSN_OUTCOME_UNKNOWN, 4009);
 }
 
-static void w91_a_statement_that_fails_is_a_retry(void **state)
-{
+static void w91_a_statement_that_fails_is_a_retry(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -159,8 +144,7 @@ static void w91_a_statement_that_fails_is_a_retry(void **state)
     assert_int_equal(op->apply.emitted, 2);
 }
 
-static void a_payload_without_the_field_is_poison(void **state)
-{
+static void a_payload_without_the_field_is_poison(void **state) {
     struct suite *s = *state;
     struct apply_item *it;
 
@@ -176,18 +160,16 @@ static void a_payload_without_the_field_is_poison(void **state)
     expect_no_inbox(s, "c", "e2");
 }
 
-static csn_verdict refuse_all(const struct message *m, void *arg)
-{
+static csn_verdict refuse_all(const struct message *m, void *arg) {
     ++*(int *)arg;
     return bytes_is(m->id, "e2") ? CSN_RETRY : CSN_REFUSED;
 }
 
-static void a_handler_may_be_a_function(void **state)
-{
+static void a_handler_may_be_a_function(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     int calls = 0;
-    struct handler h = { .function = refuse_all, .arg = &calls };
+    struct handler h = {.function = refuse_all, .arg = &calls};
     struct op *op;
 
     need(s, WORLD_FUNCTION);
@@ -203,8 +185,7 @@ static void a_handler_may_be_a_function(void **state)
     expect_no_inbox(s, "c", "e2");
 }
 
-static void an_expired_item_is_late_without_running(void **state)
-{
+static void an_expired_item_is_late_without_running(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 1, SAYS_EMIT("done"));
     struct op *op;
@@ -225,8 +206,7 @@ static void an_expired_item_is_late_without_running(void **state)
     }
 }
 
-static void an_expired_item_that_was_done_is_seen(void **state)
-{
+static void an_expired_item_that_was_done_is_seen(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -241,8 +221,7 @@ static void an_expired_item_that_was_done_is_seen(void **state)
 
 /* ---- result events ---- */
 
-static void a_result_event_hands_its_context_on(void **state)
-{
+static void a_result_event_hands_its_context_on(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 1, SAYS_EMIT("done"));
     struct result_row row;
@@ -262,8 +241,7 @@ static void a_result_event_hands_its_context_on(void **state)
     expect_ids(claim(s, 10)->batch, row.id);
 }
 
-static void w10_result_events_draw_versions(void **state)
-{
+static void w10_result_events_draw_versions(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct result_row first, second, third;
@@ -281,8 +259,7 @@ static void w10_result_events_draw_versions(void **state)
     assert_string_not_equal(first.id, second.id);
 }
 
-static void a_rolled_back_version_is_drawn_again(void **state)
-{
+static void a_rolled_back_version_is_drawn_again(void **state) {
     struct suite *s = *state;
     struct result_row row;
 
@@ -294,8 +271,7 @@ static void a_rolled_back_version_is_drawn_again(void **state)
 
 /* ---- duplicates ---- */
 
-static void w68_the_effect_comes_once(void **state)
-{
+static void w68_the_effect_comes_once(void **state) {
     struct suite *s = *state;
     struct inbox_row row;
 
@@ -311,8 +287,7 @@ static void w68_the_effect_comes_once(void **state)
     assert_int_equal(effects(s, "e1"), 1);
 }
 
-static void w68_twice_in_one_batch(void **state)
-{
+static void w68_twice_in_one_batch(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -325,18 +300,17 @@ static void w68_twice_in_one_batch(void **state)
     assert_int_equal(effects(s, "e1"), 1);
 }
 
-static void consumers_do_not_know_each_other(void **state)
-{
+static void consumers_do_not_know_each_other(void **state) {
     struct suite *s = *state;
 
     apply_one(s, "e1", SAYS("done"));
-    assert_int_equal(apply(s, "d", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
+    assert_int_equal(apply(s, "d", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out,
+                     APPLY_VERDICT);
     assert_int_equal(s->w->effects(s->w, "d", "e1"), 1);
     assert_int_equal(inbox(s, "c", "e1").duplicates, 0);
 }
 
-static void w14_ids_are_compared_byte_by_byte(void **state)
-{
+static void w14_ids_are_compared_byte_by_byte(void **state) {
     struct suite *s = *state;
 
     apply_one(s, "e1", SAYS("done"));
@@ -345,8 +319,7 @@ static void w14_ids_are_compared_byte_by_byte(void **state)
     assert_int_equal(apply_one(s, "e", SAYS("done"))->out, APPLY_VERDICT);
 }
 
-static void m30_an_id_of_128_bytes_is_kept_whole(void **state)
-{
+static void m30_an_id_of_128_bytes_is_kept_whole(void **state) {
     struct suite *s = *state;
     char id[ID_MAX + 1];
 
@@ -363,8 +336,7 @@ struct racer {
     struct op *op[30];
 };
 
-static void *race(void *arg)
-{
+static void *race(void *arg) {
     struct racer *r = arg;
 
     for (size_t i = 0; i < ARRAY_LEN(r->op); i++) {
@@ -376,8 +348,7 @@ static void *race(void *arg)
     return r;
 }
 
-static void w80_two_connections_one_id(void **state)
-{
+static void w80_two_connections_one_id(void **state) {
     struct suite *s = *state;
     struct racer r[2];
     pthread_t thread[2];
@@ -402,15 +373,15 @@ static void w80_two_connections_one_id(void **state)
         snprintf(id, sizeof(id), "e%zu", i);
         assert_int_equal(r[0].op[i]->result.status, CSN_OK);
         assert_int_equal(r[1].op[i]->result.status, CSN_OK);
-        assert_int_equal(r[0].op[i]->apply.item[0].out + r[1].op[i]->apply.item[0].out, APPLY_VERDICT + APPLY_SEEN);
+        assert_int_equal(r[0].op[i]->apply.item[0].out + r[1].op[i]->apply.item[0].out,
+                         APPLY_VERDICT + APPLY_SEEN);
         assert_int_equal(effects(s, id), 1);
         assert_int_equal(results(s, id), 1);
         assert_int_equal(inbox(s, "c", id).duplicates, 1);
     }
 }
 
-static void w80_two_connections_one_after_the_other(void **state)
-{
+static void w80_two_connections_one_after_the_other(void **state) {
     struct suite *s = *state;
     struct op *op = apply_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")));
 
@@ -422,8 +393,7 @@ static void w80_two_connections_one_after_the_other(void **state)
 
 /* ---- conflicts, and what is set aside ---- */
 
-static void w75_another_content_is_a_mismatch(void **state)
-{
+static void w75_another_content_is_a_mismatch(void **state) {
     struct suite *s = *state;
     struct batch *b;
 
@@ -443,8 +413,7 @@ static void w75_another_content_is_a_mismatch(void **state)
     assert_int_equal(apply_one(s, "e1", SAYS("done"))->out, APPLY_SEEN);
 }
 
-static void where_it_came_from_is_no_content(void **state)
-{
+static void where_it_came_from_is_no_content(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 1, SAYS("done"));
 
@@ -456,10 +425,10 @@ static void where_it_came_from_is_no_content(void **state)
     assert_int_equal(apply(s, "c", b)->apply.item[0].out, APPLY_SEEN);
 }
 
-static void what_is_parked_waits(void **state)
-{
+static void what_is_parked_waits(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_RETRY, CSN_RETRY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_RETRY, CSN_RETRY);
 
     op->park.item[0].retry_in = MINUTE;
     run(s, op);
@@ -469,8 +438,7 @@ static void what_is_parked_waits(void **state)
     assert_int_equal(effects(s, "e1"), 0);
 }
 
-static void what_is_dead_is_aside(void **state)
-{
+static void what_is_dead_is_aside(void **state) {
     struct suite *s = *state;
 
     park(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_DEAD, CSN_POISON);
@@ -479,8 +447,7 @@ static void what_is_dead_is_aside(void **state)
     assert_int_equal(effects(s, "e1"), 0);
 }
 
-static void what_is_in_conflict_is_aside(void **state)
-{
+static void what_is_in_conflict_is_aside(void **state) {
     struct suite *s = *state;
 
     park(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_CONFLICT, CSN_CONFLICT);
@@ -489,8 +456,7 @@ static void what_is_in_conflict_is_aside(void **state)
     assert_int_equal(effects(s, "e1"), 0);
 }
 
-static void w88_a_purged_inbox_does_not_run_a_dead_letter_again(void **state)
-{
+static void w88_a_purged_inbox_does_not_run_a_dead_letter_again(void **state) {
     struct suite *s = *state;
 
     park(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_DEAD, CSN_POISON);
@@ -499,13 +465,13 @@ static void w88_a_purged_inbox_does_not_run_a_dead_letter_again(void **state)
     assert_int_equal(effects(s, "e1"), 0);
     assert_string_equal(inbox(s, "c", "e1").state, "dead");
     assert_int_equal(apply_one(s, "e1", SAYS("done"))->out, APPLY_ASIDE);
-    assert_int_equal(apply(s, "d", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
+    assert_int_equal(apply(s, "d", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out,
+                     APPLY_VERDICT);
 }
 
 /* ---- keys ---- */
 
-static void behind_in_the_batch(struct suite *s, const char *payload)
-{
+static void behind_in_the_batch(struct suite *s, const char *payload) {
     struct batch *b = new_batch(s);
     struct op *op;
 
@@ -524,33 +490,27 @@ static void behind_in_the_batch(struct suite *s, const char *payload)
     assert_int_equal(effects(s, "b1"), 1);
 }
 
-static void w94_behind_a_retry_in_the_batch(void **state)
-{
+static void w94_behind_a_retry_in_the_batch(void **state) {
     behind_in_the_batch(*state, SAYS("retry"));
 }
 
-static void w94_behind_an_early_one_in_the_batch(void **state)
-{
+static void w94_behind_an_early_one_in_the_batch(void **state) {
     behind_in_the_batch(*state, SAYS("early"));
 }
 
-static void w94_behind_an_unknown_one_in_the_batch(void **state)
-{
+static void w94_behind_an_unknown_one_in_the_batch(void **state) {
     behind_in_the_batch(*state, SAYS("unknown"));
 }
 
-static void w94_behind_poison_in_the_batch(void **state)
-{
+static void w94_behind_poison_in_the_batch(void **state) {
     behind_in_the_batch(*state, SAYS("poison"));
 }
 
-static void w94_behind_a_conflict_in_the_batch(void **state)
-{
+static void w94_behind_a_conflict_in_the_batch(void **state) {
     behind_in_the_batch(*state, SAYS("conflict"));
 }
 
-static void w94_behind_what_is_parked(void **state)
-{
+static void w94_behind_what_is_parked(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -565,26 +525,28 @@ static void w94_behind_what_is_parked(void **state)
     expect_out(op, 1, APPLY_VERDICT);
     expect_no_inbox(s, "c", "a6");
     assert_int_equal(effects(s, "a6"), 0);
-    assert_int_equal(apply(s, "d", one_message(s, "a6", "a", 6, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
+    assert_int_equal(apply(s, "d", one_message(s, "a6", "a", 6, SAYS("done")))->apply.item[0].out,
+                     APPLY_VERDICT);
 }
 
 /* Of equal versions the one that came first goes first, here as in a batch. */
-static void w94_behind_what_is_parked_with_the_same_version(void **state)
-{
+static void w94_behind_what_is_parked_with_the_same_version(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
 
     op->park.item[0].retry_in = HOUR;
     run(s, op);
-    assert_int_equal(apply(s, "c", one_message(s, "a5b", "a", 5, SAYS("done")))->apply.item[0].out, APPLY_BEHIND);
+    assert_int_equal(apply(s, "c", one_message(s, "a5b", "a", 5, SAYS("done")))->apply.item[0].out,
+                     APPLY_BEHIND);
     assert_int_equal(effects(s, "a5b"), 0);
     expect_no_inbox(s, "c", "a5b");
 }
 
-static void w10_an_equal_version_stays_behind_what_is_parked(void **state)
-{
+static void w10_an_equal_version_stays_behind_what_is_parked(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
 
     op->park.item[0].retry_in = HOUR;
     run(s, op);
@@ -594,24 +556,25 @@ static void w10_an_equal_version_stays_behind_what_is_parked(void **state)
     assert_int_equal(effects(s, "a5b"), 0);
 }
 
-static void w93_what_comes_before_the_parked_head_is_applied(void **state)
-{
+static void w93_what_comes_before_the_parked_head_is_applied(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_RETRY, CSN_RETRY);
     csn_usec next;
 
     op->park.item[0].retry_in = HOUR;
     run(s, op);
     next = work(s, "c", "a5").next_attempt_at;
-    assert_int_equal(apply(s, "c", one_message(s, "a4", "a", 4, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
+    assert_int_equal(apply(s, "c", one_message(s, "a4", "a", 4, SAYS("done")))->apply.item[0].out,
+                     APPLY_VERDICT);
     assert_int_equal(effects(s, "a4"), 1);
     assert_int_equal(work(s, "c", "a5").next_attempt_at, next);
 }
 
-static void w93_the_predecessor_wakes_what_came_early(void **state)
-{
+static void w93_the_predecessor_wakes_what_came_early(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_EARLY, CSN_EARLY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_EARLY, CSN_EARLY);
     struct work_row row;
 
     op->park.item[0].retry_in = HOUR;
@@ -627,10 +590,10 @@ static void w93_the_predecessor_wakes_what_came_early(void **state)
     assert_int_equal(effects(s, "a5"), 1);
 }
 
-static void w93_another_key_wakes_nobody(void **state)
-{
+static void w93_another_key_wakes_nobody(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_EARLY, CSN_EARLY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "a5", "a", 5, SAYS("done")), PARK_EARLY, CSN_EARLY);
 
     op->park.item[0].retry_in = HOUR;
     run(s, op);
@@ -642,8 +605,7 @@ static void w93_another_key_wakes_nobody(void **state)
 
 /* ---- the work table as a source ---- */
 
-static void park_three(struct suite *s)
-{
+static void park_three(struct suite *s) {
     struct batch *b = new_batch(s);
     struct op *op;
 
@@ -657,10 +619,9 @@ static void park_three(struct suite *s)
     s->w->advance(s->w, SECOND);
 }
 
-static void what_was_parked_is_applied_in_order(void **state)
-{
+static void what_was_parked_is_applied_in_order(void **state) {
     struct suite *s = *state;
-    static const char *const ids[] = { "a1", "a2", "a3" };
+    static const char *const ids[] = {"a1", "a2", "a3"};
     struct key_row key;
 
     park_three(s);
@@ -684,11 +645,11 @@ static void what_was_parked_is_applied_in_order(void **state)
     }
     assert_false(s->w->key(s->w, "c", "order", "a", &key));
     assert_int_equal(results(s, "a1"), 1);
-    assert_int_equal(apply(s, "c", one_message(s, "a4", "a", 4, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
+    assert_int_equal(apply(s, "c", one_message(s, "a4", "a", 4, SAYS("done")))->apply.item[0].out,
+                     APPLY_VERDICT);
 }
 
-static void a_parked_event_that_is_refused_goes_on_too(void **state)
-{
+static void a_parked_event_that_is_refused_goes_on_too(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "a1", "a", 1, SAYS("refused"));
     struct op *op = park_op(s, "c", b, PARK_RETRY, CSN_RETRY);
@@ -703,8 +664,7 @@ static void a_parked_event_that_is_refused_goes_on_too(void **state)
     assert_false(s->w->key(s->w, "c", "order", "a", &key));
 }
 
-static void a_parked_event_without_success_stays(void **state)
-{
+static void a_parked_event_without_success_stays(void **state) {
     struct suite *s = *state;
     struct op *op, *taken;
 
@@ -722,8 +682,7 @@ static void a_parked_event_without_success_stays(void **state)
     assert_int_equal(results(s, "a1"), 0);
 }
 
-static void w86_a_stale_worker_is_fenced(void **state)
-{
+static void w86_a_stale_worker_is_fenced(void **state) {
     struct suite *s = *state;
     struct op *stale, *fresh, *op;
 
@@ -756,8 +715,7 @@ static void w86_a_stale_worker_is_fenced(void **state)
 
 /* ---- the fence round the batch, and a store in trouble ---- */
 
-static void w83_a_handler_that_swaps_the_transaction_is_fatal(void **state)
-{
+static void w83_a_handler_that_swaps_the_transaction_is_fatal(void **state) {
     struct suite *s = *state;
     struct port *p;
     struct op *op;
@@ -770,8 +728,7 @@ static void w83_a_handler_that_swaps_the_transaction_is_fatal(void **state)
     assert_int_equal(op->result.code, 4011);
 }
 
-static void a_batch_keeps_the_order_of_its_keys(void **state)
-{
+static void a_batch_keeps_the_order_of_its_keys(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -791,54 +748,52 @@ static void a_batch_keeps_the_order_of_its_keys(void **state)
     }
 }
 
-const struct CMUnitTest suite_apply[] = {
-    TEST(i7_done_writes_inbox_and_effect),
-    TEST(a_refusal_commits),
-    TEST(a_duplicate_commits),
-    TEST(late_commits),
-    TEST(w84_done_emits_once),
-    TEST(w85_early_leaves_nothing),
-    TEST(w85_conflict_leaves_nothing),
-    TEST(w85_poison_leaves_nothing),
-    TEST(w85_retry_leaves_nothing),
-    TEST(w85_unknown_leaves_nothing),
-    TEST(w91_a_statement_that_fails_is_a_retry),
-    TEST(a_payload_without_the_field_is_poison),
-    TEST(a_handler_may_be_a_function),
-    TEST(an_expired_item_is_late_without_running),
-    TEST(an_expired_item_that_was_done_is_seen),
-    TEST(a_result_event_hands_its_context_on),
-    TEST(w10_result_events_draw_versions),
-    TEST(a_rolled_back_version_is_drawn_again),
-    TEST(w68_the_effect_comes_once),
-    TEST(w68_twice_in_one_batch),
-    TEST(consumers_do_not_know_each_other),
-    TEST(w14_ids_are_compared_byte_by_byte),
-    TEST(m30_an_id_of_128_bytes_is_kept_whole),
-    TEST(w80_two_connections_one_id),
-    TEST(w80_two_connections_one_after_the_other),
-    TEST(w75_another_content_is_a_mismatch),
-    TEST(where_it_came_from_is_no_content),
-    TEST(what_is_parked_waits),
-    TEST(what_is_dead_is_aside),
-    TEST(what_is_in_conflict_is_aside),
-    TEST(w88_a_purged_inbox_does_not_run_a_dead_letter_again),
-    TEST(w94_behind_a_retry_in_the_batch),
-    TEST(w94_behind_an_early_one_in_the_batch),
-    TEST(w94_behind_an_unknown_one_in_the_batch),
-    TEST(w94_behind_poison_in_the_batch),
-    TEST(w94_behind_a_conflict_in_the_batch),
-    TEST(w94_behind_what_is_parked),
-    TEST(w94_behind_what_is_parked_with_the_same_version),
-    TEST(w10_an_equal_version_stays_behind_what_is_parked),
-    TEST(w93_what_comes_before_the_parked_head_is_applied),
-    TEST(w93_the_predecessor_wakes_what_came_early),
-    TEST(w93_another_key_wakes_nobody),
-    TEST(what_was_parked_is_applied_in_order),
-    TEST(a_parked_event_that_is_refused_goes_on_too),
-    TEST(a_parked_event_without_success_stays),
-    TEST(w86_a_stale_worker_is_fenced),
-    TEST(w83_a_handler_that_swaps_the_transaction_is_fatal),
-    TEST(a_batch_keeps_the_order_of_its_keys),
-    TEST_END
-};
+const struct CMUnitTest suite_apply[] = {TEST(i7_done_writes_inbox_and_effect),
+                                         TEST(a_refusal_commits),
+                                         TEST(a_duplicate_commits),
+                                         TEST(late_commits),
+                                         TEST(w84_done_emits_once),
+                                         TEST(w85_early_leaves_nothing),
+                                         TEST(w85_conflict_leaves_nothing),
+                                         TEST(w85_poison_leaves_nothing),
+                                         TEST(w85_retry_leaves_nothing),
+                                         TEST(w85_unknown_leaves_nothing),
+                                         TEST(w91_a_statement_that_fails_is_a_retry),
+                                         TEST(a_payload_without_the_field_is_poison),
+                                         TEST(a_handler_may_be_a_function),
+                                         TEST(an_expired_item_is_late_without_running),
+                                         TEST(an_expired_item_that_was_done_is_seen),
+                                         TEST(a_result_event_hands_its_context_on),
+                                         TEST(w10_result_events_draw_versions),
+                                         TEST(a_rolled_back_version_is_drawn_again),
+                                         TEST(w68_the_effect_comes_once),
+                                         TEST(w68_twice_in_one_batch),
+                                         TEST(consumers_do_not_know_each_other),
+                                         TEST(w14_ids_are_compared_byte_by_byte),
+                                         TEST(m30_an_id_of_128_bytes_is_kept_whole),
+                                         TEST(w80_two_connections_one_id),
+                                         TEST(w80_two_connections_one_after_the_other),
+                                         TEST(w75_another_content_is_a_mismatch),
+                                         TEST(where_it_came_from_is_no_content),
+                                         TEST(what_is_parked_waits),
+                                         TEST(what_is_dead_is_aside),
+                                         TEST(what_is_in_conflict_is_aside),
+                                         TEST(w88_a_purged_inbox_does_not_run_a_dead_letter_again),
+                                         TEST(w94_behind_a_retry_in_the_batch),
+                                         TEST(w94_behind_an_early_one_in_the_batch),
+                                         TEST(w94_behind_an_unknown_one_in_the_batch),
+                                         TEST(w94_behind_poison_in_the_batch),
+                                         TEST(w94_behind_a_conflict_in_the_batch),
+                                         TEST(w94_behind_what_is_parked),
+                                         TEST(w94_behind_what_is_parked_with_the_same_version),
+                                         TEST(w10_an_equal_version_stays_behind_what_is_parked),
+                                         TEST(w93_what_comes_before_the_parked_head_is_applied),
+                                         TEST(w93_the_predecessor_wakes_what_came_early),
+                                         TEST(w93_another_key_wakes_nobody),
+                                         TEST(what_was_parked_is_applied_in_order),
+                                         TEST(a_parked_event_that_is_refused_goes_on_too),
+                                         TEST(a_parked_event_without_success_stays),
+                                         TEST(w86_a_stale_worker_is_fenced),
+                                         TEST(w83_a_handler_that_swaps_the_transaction_is_fatal),
+                                         TEST(a_batch_keeps_the_order_of_its_keys),
+                                         TEST_END};

@@ -1,20 +1,18 @@
-/* suite_broker.c: the embedded broker: DECLARE, PUBLISH, RECEIVE, ACK. The subscription is "c"; its partitions are lanes of
- * "sub/c". */
+/* suite_broker.c: the embedded broker: DECLARE, PUBLISH, RECEIVE, ACK. The subscription is "c"; its
+ * partitions are lanes of "sub/c". */
 #include "test/contract/suite.h"
 
 #include <stdio.h>
 
 enum { PARTS = 8, ALL_PARTS = 255 };
 
-static void subscribe(struct suite *s)
-{
+static void subscribe(struct suite *s) {
     declare(s, "c", "*", PARTS);
     hold_parts(s, "sub/c", ALL_PARTS);
 }
 
 /* n events, each of a key of its own. */
-static void publish_keys(struct suite *s, uint32_t n)
-{
+static void publish_keys(struct suite *s, uint32_t n) {
     struct batch *b = new_batch(s);
     char id[16];
 
@@ -25,15 +23,13 @@ static void publish_keys(struct suite *s, uint32_t n)
     publish(s, b);
 }
 
-static uint64_t part_of(struct suite *s, const char *id)
-{
+static uint64_t part_of(struct suite *s, const char *id) {
     return UINT64_C(1) << queue(s, "c", id).part;
 }
 
 /* ---- PUBLISH ---- */
 
-static void a_message_goes_to_every_binding_that_matches(void **state)
-{
+static void a_message_goes_to_every_binding_that_matches(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -55,8 +51,7 @@ static void a_message_goes_to_every_binding_that_matches(void **state)
     near(s, queue(s, "all", "e1").published_at, s->w->now(s->w));
 }
 
-static void the_place_of_the_first_copy_comes_back(void **state)
-{
+static void the_place_of_the_first_copy_comes_back(void **state) {
     struct suite *s = *state;
     struct op *op;
     struct queue_row row;
@@ -72,8 +67,7 @@ static void the_place_of_the_first_copy_comes_back(void **state)
     assert_int_equal(row.acked_at, 0);
 }
 
-static void a_key_has_one_partition(void **state)
-{
+static void a_key_has_one_partition(void **state) {
     struct suite *s = *state;
     uint64_t used = 0;
     char id[16], key[16];
@@ -95,8 +89,7 @@ static void a_key_has_one_partition(void **state)
     assert_true(__builtin_popcountll(used) >= PARTS / 2);
 }
 
-static void w43_what_no_binding_takes_is_returned(void **state)
-{
+static void w43_what_no_binding_takes_is_returned(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -112,8 +105,7 @@ static void w43_what_no_binding_takes_is_returned(void **state)
     assert_int_equal(s->w->queue_count(s->w, "c", false), 1);
 }
 
-static void w43_without_any_binding_all_is_returned(void **state)
-{
+static void w43_without_any_binding_all_is_returned(void **state) {
     struct suite *s = *state;
     struct op *op = publish_op(s, one_message(s, "e1", "k", 1, "{}"));
 
@@ -121,8 +113,7 @@ static void w43_without_any_binding_all_is_returned(void **state)
     assert_int_equal(op->publish.item[0].out, PUB_RETURNED);
 }
 
-static void versions_of_a_group_keep_their_order(void **state)
-{
+static void versions_of_a_group_keep_their_order(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s), *c = new_batch(s);
     struct op *op[2];
@@ -142,8 +133,7 @@ static void versions_of_a_group_keep_their_order(void **state)
     expect_ids(receive(s, "c", ALL_PARTS, 10)->batch, "v1 v2 v3");
 }
 
-static void w54_a_message_the_table_refuses_does_not_hurt_the_others(void **state)
-{
+static void w54_a_message_the_table_refuses_does_not_hurt_the_others(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -167,8 +157,7 @@ static void w54_a_message_the_table_refuses_does_not_hurt_the_others(void **stat
 }
 
 /* What follows e1 of the same key in the same op is not sent, whatever it is. */
-static void expect_unsent_after(struct suite *s, const char *type, enum publish_out out)
-{
+static void expect_unsent_after(struct suite *s, const char *type, enum publish_out out) {
     struct batch *b = new_batch(s);
     struct op *op;
 
@@ -187,16 +176,14 @@ static void expect_unsent_after(struct suite *s, const char *type, enum publish_
     assert_int_equal(s->w->queue_count(s->w, "c", false), 2);
 }
 
-static void i10_a_key_does_not_overtake_what_was_returned(void **state)
-{
+static void i10_a_key_does_not_overtake_what_was_returned(void **state) {
     struct suite *s = *state;
 
     declare(s, "c", "Order*", 1);
     expect_unsent_after(s, "Nobody", PUB_RETURNED);
 }
 
-static void i10_a_key_does_not_overtake_what_was_rejected(void **state)
-{
+static void i10_a_key_does_not_overtake_what_was_rejected(void **state) {
     struct suite *s = *state;
 
     need(s, WORLD_REFUSE);
@@ -205,8 +192,7 @@ static void i10_a_key_does_not_overtake_what_was_rejected(void **state)
     expect_unsent_after(s, "Refused", PUB_REJECTED);
 }
 
-static void the_same_event_may_be_published_again(void **state)
-{
+static void the_same_event_may_be_published_again(void **state) {
     struct suite *s = *state;
 
     subscribe(s);
@@ -216,8 +202,7 @@ static void the_same_event_may_be_published_again(void **state)
     expect_ids(receive(s, "c", ALL_PARTS, 10)->batch, "e1 e1");
 }
 
-static void only_the_items_that_are_asked_for_are_published(void **state)
-{
+static void only_the_items_that_are_asked_for_are_published(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -235,8 +220,7 @@ static void only_the_items_that_are_asked_for_are_published(void **state)
 
 /* ---- DECLARE ---- */
 
-static void a_binding_may_be_declared_again(void **state)
-{
+static void a_binding_may_be_declared_again(void **state) {
     struct suite *s = *state;
 
     declare(s, "c", "Other", 2);
@@ -248,8 +232,7 @@ static void a_binding_may_be_declared_again(void **state)
     assert_int_equal(queue(s, "c", "e2").routing_version, 1);
 }
 
-static void w97_partitions_do_not_change_under_messages(void **state)
-{
+static void w97_partitions_do_not_change_under_messages(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -267,8 +250,7 @@ static void w97_partitions_do_not_change_under_messages(void **state)
     assert_int_equal(queue(s, "c", "e3").routing_version, 2);
 }
 
-static void other_subscriptions_do_not_hinder_a_change(void **state)
-{
+static void other_subscriptions_do_not_hinder_a_change(void **state) {
     struct suite *s = *state;
 
     declare(s, "c", "Other", 2);
@@ -279,8 +261,7 @@ static void other_subscriptions_do_not_hinder_a_change(void **state)
 
 /* ---- RECEIVE ---- */
 
-static void a_delivery_writes_its_columns(void **state)
-{
+static void a_delivery_writes_its_columns(void **state) {
     struct suite *s = *state;
     struct queue_row row;
     struct op *op;
@@ -298,8 +279,7 @@ static void a_delivery_writes_its_columns(void **state)
     assert_int_equal(op->receive.lost, 0);
 }
 
-static void a_delivery_brings_the_whole_message(void **state)
-{
+static void a_delivery_brings_the_whole_message(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 7, "{\"t\": \"中文\"}");
     struct message *m = b->msg;
@@ -335,8 +315,7 @@ static void a_delivery_brings_the_whole_message(void **state)
     near(s, got->expires_in, HOUR);
 }
 
-static void deliveries_come_in_order_and_within_limits(void **state)
-{
+static void deliveries_come_in_order_and_within_limits(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -352,8 +331,7 @@ static void deliveries_come_in_order_and_within_limits(void **state)
     assert_false(op->receive.more);
 }
 
-static void deliveries_of_all_partitions_are_ordered_by_position(void **state)
-{
+static void deliveries_of_all_partitions_are_ordered_by_position(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -365,8 +343,7 @@ static void deliveries_of_all_partitions_are_ordered_by_position(void **state)
         assert_true(op->batch->msg[i].seq > op->batch->msg[i - 1].seq);
 }
 
-static void deliveries_are_limited_by_bytes(void **state)
-{
+static void deliveries_are_limited_by_bytes(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     char payload[1001];
@@ -378,7 +355,7 @@ static void deliveries_are_limited_by_bytes(void **state)
     declare(s, "c", "*", 1);
     hold_parts(s, "sub/c", 1);
     for (int i = 0; i < 3; i++)
-        add_message(s, b, (const char *[]){ "a", "b", "c" }[i], "k", (uint64_t)i + 1, payload);
+        add_message(s, b, (const char *[]){"a", "b", "c"}[i], "k", (uint64_t)i + 1, payload);
     publish(s, b);
     op = receive_op(s, "c", 1, 10);
     op->receive.bytes = 2500;
@@ -392,8 +369,7 @@ static void deliveries_are_limited_by_bytes(void **state)
     expect_ids(op->batch, "c");
 }
 
-static void w68_an_unacked_delivery_comes_again_after_its_lease(void **state)
-{
+static void w68_an_unacked_delivery_comes_again_after_its_lease(void **state) {
     struct suite *s = *state;
     struct op *first, *again;
 
@@ -410,8 +386,7 @@ static void w68_an_unacked_delivery_comes_again_after_its_lease(void **state)
     assert_string_not_equal(again->receive.token, first->receive.token);
 }
 
-static void what_i_hold_may_be_delivered_once_more(void **state)
-{
+static void what_i_hold_may_be_delivered_once_more(void **state) {
     struct suite *s = *state;
     struct op *first, *again;
 
@@ -428,8 +403,7 @@ static void what_i_hold_may_be_delivered_once_more(void **state)
     assert_int_equal(first->ack.acked, 0);
 }
 
-static void w69_nothing_passes_a_row_under_a_live_lease(void **state)
-{
+static void w69_nothing_passes_a_row_under_a_live_lease(void **state) {
     struct suite *s = *state;
     struct op *first, *op;
 
@@ -449,8 +423,7 @@ static void w69_nothing_passes_a_row_under_a_live_lease(void **state)
         assert_int_equal(op->batch->msg[i].lane, first->batch->msg[0].lane);
 }
 
-static void w69_what_expired_comes_before_what_follows(void **state)
-{
+static void w69_what_expired_comes_before_what_follows(void **state) {
     struct suite *s = *state;
 
     declare(s, "c", "*", 1);
@@ -461,8 +434,7 @@ static void w69_what_expired_comes_before_what_follows(void **state)
     expect_ids(receive(s, "c", 1, 2)->batch, "e0 e1");
 }
 
-static void w31_a_delivery_lease_too_far_ahead_is_over(void **state)
-{
+static void w31_a_delivery_lease_too_far_ahead_is_over(void **state) {
     struct suite *s = *state;
 
     subscribe(s);
@@ -472,8 +444,7 @@ static void w31_a_delivery_lease_too_far_ahead_is_over(void **state)
     expect_ids(receive(s, "c", ALL_PARTS, 10)->batch, "e1");
 }
 
-static void w92_receive_is_fenced_by_lanes(void **state)
-{
+static void w92_receive_is_fenced_by_lanes(void **state) {
     struct suite *s = *state;
     struct op *op;
     uint64_t gone;
@@ -493,8 +464,7 @@ static void w92_receive_is_fenced_by_lanes(void **state)
     assert_int_equal(queue(s, "c", "e0").deliveries, 0);
 }
 
-static void w92_receive_of_another_boot_gets_nothing(void **state)
-{
+static void w92_receive_of_another_boot_gets_nothing(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -508,8 +478,7 @@ static void w92_receive_of_another_boot_gets_nothing(void **state)
     assert_int_equal(queue(s, "c", "e1").deliveries, 0);
 }
 
-static void w72_a_new_owner_gets_what_the_old_one_had(void **state)
-{
+static void w72_a_new_owner_gets_what_the_old_one_had(void **state) {
     struct suite *s = *state;
     struct op *old, *op;
 
@@ -534,8 +503,7 @@ static void w72_a_new_owner_gets_what_the_old_one_had(void **state)
     assert_int_equal(queue(s, "c", "e1").acked_at, 0);
 }
 
-static void only_the_subscription_and_lanes_asked_for_are_delivered(void **state)
-{
+static void only_the_subscription_and_lanes_asked_for_are_delivered(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -551,8 +519,7 @@ static void only_the_subscription_and_lanes_asked_for_are_delivered(void **state
 
 /* ---- ACK ---- */
 
-static void w74_acked_is_never_delivered_again(void **state)
-{
+static void w74_acked_is_never_delivered_again(void **state) {
     struct suite *s = *state;
     struct op *op, *ack;
 
@@ -572,8 +539,7 @@ static void w74_acked_is_never_delivered_again(void **state)
     assert_int_equal(s->w->queue_count(s->w, "c", true), 0);
 }
 
-static void what_is_not_in_the_ack_stays(void **state)
-{
+static void what_is_not_in_the_ack_stays(void **state) {
     struct suite *s = *state;
     struct op *ack;
     uint32_t *msg = keep(s, 2 * sizeof(*msg));
@@ -593,8 +559,7 @@ static void what_is_not_in_the_ack_stays(void **state)
     expect_ids(receive(s, "c", ALL_PARTS, 10)->batch, "e1");
 }
 
-static void a_foreign_token_acks_nothing(void **state)
-{
+static void a_foreign_token_acks_nothing(void **state) {
     struct suite *s = *state;
     struct op *op, *ack;
 
@@ -612,8 +577,7 @@ static void a_foreign_token_acks_nothing(void **state)
     assert_int_equal(queue(s, "c", "e1").acked_at, 0);
 }
 
-static void w89_a_second_ack_is_no_error(void **state)
-{
+static void w89_a_second_ack_is_no_error(void **state) {
     struct suite *s = *state;
     struct op *op, *ack;
     csn_usec acked_at;
@@ -630,8 +594,7 @@ static void w89_a_second_ack_is_no_error(void **state)
     assert_int_equal(s->w->queue_count(s->w, "c", true), 0);
 }
 
-static void ack_and_receive_share_a_group(void **state)
-{
+static void ack_and_receive_share_a_group(void **state) {
     struct suite *s = *state;
     struct op *op[2];
 
@@ -681,5 +644,4 @@ const struct CMUnitTest suite_broker[] = {
     TEST(a_foreign_token_acks_nothing),
     TEST(w89_a_second_ack_is_no_error),
     TEST(ack_and_receive_share_a_group),
-    TEST_END
-};
+    TEST_END};

@@ -1,5 +1,5 @@
-/* suite_claim.c: CLAIM of the outbox: order, limits, the fence of the lanes, keys that are blocked, steps of the clock; and the
- * release of what waits behind a key. */
+/* suite_claim.c: CLAIM of the outbox: order, limits, the fence of the lanes, keys that are blocked,
+ * steps of the clock; and the release of what waits behind a key. */
 #include "test/contract/suite.h"
 
 #include <pthread.h>
@@ -7,14 +7,13 @@
 
 /* ---- order and content ---- */
 
-static void m21_rows_come_in_index_order(void **state)
-{
+static void m21_rows_come_in_index_order(void **state) {
     struct suite *s = *state;
-    struct world_event e[5] = { { .id = "e1", .aggregate_id = "k1", .due_in = -1 * SECOND },
-                                { .id = "e2", .aggregate_id = "k2", .due_in = -3 * SECOND },
-                                { .id = "e3", .aggregate_id = "k3", .due_in = -2 * SECOND },
-                                { .id = "e4", .aggregate_id = "k4", .due_in = -5 * SECOND },
-                                { .id = "e5", .aggregate_id = "k5", .due_in = -5 * SECOND } };
+    struct world_event e[5] = {{.id = "e1", .aggregate_id = "k1", .due_in = -1 * SECOND},
+                               {.id = "e2", .aggregate_id = "k2", .due_in = -3 * SECOND},
+                               {.id = "e3", .aggregate_id = "k3", .due_in = -2 * SECOND},
+                               {.id = "e4", .aggregate_id = "k4", .due_in = -5 * SECOND},
+                               {.id = "e5", .aggregate_id = "k5", .due_in = -5 * SECOND}};
 
     for (size_t i = 0; i < ARRAY_LEN(e); i++) {
         e[i].aggregate_type = "order";
@@ -26,8 +25,7 @@ static void m21_rows_come_in_index_order(void **state)
     expect_ids(claim(s, 10)->batch, "e4 e5 e2 e3 e1");
 }
 
-static void rows_that_are_not_due_stay(void **state)
-{
+static void rows_that_are_not_due_stay(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -41,8 +39,7 @@ static void rows_that_are_not_due_stay(void **state)
     expect_ids(claim(s, 10)->batch, "later");
 }
 
-static void an_empty_claim_leaves_nothing_behind(void **state)
-{
+static void an_empty_claim_leaves_nothing_behind(void **state) {
     struct suite *s = *state;
     struct op *op = claim(s, 10);
 
@@ -54,8 +51,7 @@ static void an_empty_claim_leaves_nothing_behind(void **state)
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
-static void a_claim_writes_its_columns(void **state)
-{
+static void a_claim_writes_its_columns(void **state) {
     struct suite *s = *state;
     struct outbox_row before, row;
     struct op *op;
@@ -75,11 +71,23 @@ static void a_claim_writes_its_columns(void **state)
     assert_int_equal(row.tries, 0);
 }
 
-static void a_claim_brings_the_whole_message(void **state)
-{
+static void a_claim_brings_the_whole_message(void **state) {
     struct suite *s = *state;
-    struct world_event e = { "e1", "order", "k-1", "OrderCreated", "{\"n\": 1, \"t\": \"中文\"}", 7, 3, "{\"h\":\"1\"}",
-                             "00-aa-bb-01", "corr-1", "cause-1", "tenant-1", 0, MINUTE, 5 };
+    struct world_event e = {"e1",
+                            "order",
+                            "k-1",
+                            "OrderCreated",
+                            "{\"n\": 1, \"t\": \"中文\"}",
+                            7,
+                            3,
+                            "{\"h\":\"1\"}",
+                            "00-aa-bb-01",
+                            "corr-1",
+                            "cause-1",
+                            "tenant-1",
+                            0,
+                            MINUTE,
+                            5};
     const struct message *m;
 
     put_event(s, &e);
@@ -103,10 +111,9 @@ static void a_claim_brings_the_whole_message(void **state)
     near(s, m->expires_in, 40 * SECOND);
 }
 
-static void what_is_not_written_is_empty(void **state)
-{
+static void what_is_not_written_is_empty(void **state) {
     struct suite *s = *state;
-    struct world_event e = { .id = "e1", .aggregate_id = "k1", .event_type = "T", .payload = "[]" };
+    struct world_event e = {.id = "e1", .aggregate_id = "k1", .event_type = "T", .payload = "[]"};
     const struct message *m;
 
     put_event(s, &e);
@@ -123,18 +130,17 @@ static void what_is_not_written_is_empty(void **state)
     assert_true(m->expires_in == CSN_USEC_NEVER);
 }
 
-static void an_expired_event_says_so(void **state)
-{
+static void an_expired_event_says_so(void **state) {
     struct suite *s = *state;
-    struct world_event e = { .id = "e1", .aggregate_id = "k1", .event_type = "T", .payload = "1", .expires_in = MINUTE };
+    struct world_event e = {
+        .id = "e1", .aggregate_id = "k1", .event_type = "T", .payload = "1", .expires_in = MINUTE};
 
     put_event(s, &e);
     s->w->advance(s->w, 3 * MINUTE);
     assert_true(message_of(claim(s, 1)->batch, "e1")->expires_in <= 0);
 }
 
-static void counts_and_failing_time_come_along(void **state)
-{
+static void counts_and_failing_time_come_along(void **state) {
     struct suite *s = *state;
     struct op *set;
     const struct message *m;
@@ -154,8 +160,7 @@ static void counts_and_failing_time_come_along(void **state)
 
 /* ---- limits ---- */
 
-static void the_limit_of_rows_holds(void **state)
-{
+static void the_limit_of_rows_holds(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -175,18 +180,16 @@ static void the_limit_of_rows_holds(void **state)
     assert_false(op->claim.more);
 }
 
-static void put_sized(struct suite *s, const char *id, size_t size)
-{
+static void put_sized(struct suite *s, const char *id, size_t size) {
     char *payload = keep(s, size + 1);
-    struct world_event e = { .id = id, .aggregate_id = id, .event_type = "T", .payload = payload };
+    struct world_event e = {.id = id, .aggregate_id = id, .event_type = "T", .payload = payload};
 
     memset(payload, 'x', size);
     payload[0] = payload[size - 1] = '"';
     put_event(s, &e);
 }
 
-static void the_limit_of_bytes_holds(void **state)
-{
+static void the_limit_of_bytes_holds(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -202,8 +205,7 @@ static void the_limit_of_bytes_holds(void **state)
     assert_int_equal(outbox(s, "c").attempts, 0);
 }
 
-static void one_row_is_taken_however_large(void **state)
-{
+static void one_row_is_taken_however_large(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -217,23 +219,25 @@ static void one_row_is_taken_however_large(void **state)
     assert_true(op->claim.more);
 }
 
-static void many(struct suite *s, const char *key, int64_t from, int64_t to)
-{
+static void many(struct suite *s, const char *key, int64_t from, int64_t to) {
     struct world_event *e = keep(s, (size_t)(to - from + 1) * sizeof(*e));
-    char (*id)[24] = keep(s, (size_t)(to - from + 1) * sizeof(*id));
+    char(*id)[24] = keep(s, (size_t)(to - from + 1) * sizeof(*id));
 
     for (int64_t v = from; v <= to; v++) {
         snprintf(id[v - from], sizeof(*id), "%.8s-%lld", key, (long long)v);
-        e[v - from] = (struct world_event){ .id = id[v - from], .aggregate_type = "order", .aggregate_id = key,
-                                            .event_type = "OrderCreated", .payload = "{}", .version = v };
+        e[v - from] = (struct world_event){.id = id[v - from],
+                                           .aggregate_type = "order",
+                                           .aggregate_id = key,
+                                           .event_type = "OrderCreated",
+                                           .payload = "{}",
+                                           .version = v};
     }
     assert_null(s->w->insert(s->w, e, (uint32_t)(to - from + 1), true));
 }
 
-static void the_limit_of_parked_rows_holds(void **state)
-{
+static void the_limit_of_parked_rows_holds(void **state) {
     struct suite *s = *state;
-    static const uint32_t parked[] = { 4, 4, 2 };
+    static const uint32_t parked[] = {4, 4, 2};
 
     many(s, "k", 1, 11);
     s->w->set_status(s->w, "k-1", "failed", 0);
@@ -248,8 +252,7 @@ static void the_limit_of_parked_rows_holds(void **state)
     assert_int_equal(s->w->outbox_count(s->w, "waiting", WAITS_KEY), 10);
 }
 
-static void parked_rows_do_not_spend_the_limit(void **state)
-{
+static void parked_rows_do_not_spend_the_limit(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -263,8 +266,7 @@ static void parked_rows_do_not_spend_the_limit(void **state)
 
 /* ---- the fence ---- */
 
-static void expect_all_lost(struct suite *s, struct op *op)
-{
+static void expect_all_lost(struct suite *s, struct op *op) {
     run(s, op);
     assert_int_equal(op->batch->n, 0);
     assert_true(op->claim.lost == s->lanes);
@@ -272,8 +274,7 @@ static void expect_all_lost(struct suite *s, struct op *op)
     assert_int_equal(outbox(s, "e1").attempts, 0);
 }
 
-static void w32_a_claim_with_an_old_epoch_takes_nothing(void **state)
-{
+static void w32_a_claim_with_an_old_epoch_takes_nothing(void **state) {
     struct suite *s = *state;
 
     put(s, "e1", "k1", 1);
@@ -285,8 +286,7 @@ static void w32_a_claim_with_an_old_epoch_takes_nothing(void **state)
     expect_all_lost(s, claim_op(s, 10));
 }
 
-static void w33_a_claim_of_another_boot_takes_nothing(void **state)
-{
+static void w33_a_claim_of_another_boot_takes_nothing(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -296,8 +296,7 @@ static void w33_a_claim_of_another_boot_takes_nothing(void **state)
     expect_all_lost(s, op);
 }
 
-static void w29_a_claim_after_the_lease_takes_nothing(void **state)
-{
+static void w29_a_claim_after_the_lease_takes_nothing(void **state) {
     struct suite *s = *state;
 
     put(s, "e1", "k1", 1);
@@ -305,8 +304,7 @@ static void w29_a_claim_after_the_lease_takes_nothing(void **state)
     expect_all_lost(s, claim_op(s, 10));
 }
 
-static void a_claim_of_dropped_lanes_takes_nothing(void **state)
-{
+static void a_claim_of_dropped_lanes_takes_nothing(void **state) {
     struct suite *s = *state;
     struct op *op = lease_op(s, BOOT_A, "outbox", 0);
 
@@ -316,8 +314,7 @@ static void a_claim_of_dropped_lanes_takes_nothing(void **state)
     expect_all_lost(s, claim_op(s, 10));
 }
 
-static void a_claim_of_unknown_lanes_takes_nothing(void **state)
-{
+static void a_claim_of_unknown_lanes_takes_nothing(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -327,8 +324,7 @@ static void a_claim_of_unknown_lanes_takes_nothing(void **state)
     expect_all_lost(s, op);
 }
 
-static void no_parking_without_the_lane(void **state)
-{
+static void no_parking_without_the_lane(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -341,8 +337,7 @@ static void no_parking_without_the_lane(void **state)
     assert_int_equal(op->claim.parked, 0);
 }
 
-static void w20_two_relays_claim_one_after_the_other(void **state)
-{
+static void w20_two_relays_claim_one_after_the_other(void **state) {
     struct suite *s = *state;
     struct port *other = another_port(s, ROLE_RELAY);
     struct op *first, *second = claim_op(s, 10);
@@ -361,8 +356,7 @@ struct racer {
     struct op *op[40];
 };
 
-static void *race(void *arg)
-{
+static void *race(void *arg) {
     struct racer *r = arg;
 
     for (size_t i = 0; i < ARRAY_LEN(r->op); i++) {
@@ -374,10 +368,9 @@ static void *race(void *arg)
     return r;
 }
 
-static void w20_two_relays_claim_at_once(void **state)
-{
+static void w20_two_relays_claim_at_once(void **state) {
     struct suite *s = *state;
-    struct racer r[2] = { { .s = s }, { .s = s } };
+    struct racer r[2] = {{.s = s}, {.s = s}};
     pthread_t thread[2];
     uint32_t taken = 0;
 
@@ -412,8 +405,7 @@ static void w20_two_relays_claim_at_once(void **state)
 
 /* ---- keys ---- */
 
-static void w25_blocked(struct suite *s, const char *head_status, int waits_for)
-{
+static void w25_blocked(struct suite *s, const char *head_status, int waits_for) {
     struct op *op;
 
     put(s, "head", "k", 1);
@@ -431,34 +423,28 @@ static void w25_blocked(struct suite *s, const char *head_status, int waits_for)
     assert_int_equal(claim(s, 10)->batch->n, 0);
 }
 
-static void w25_behind_a_failed_head(void **state)
-{
+static void w25_behind_a_failed_head(void **state) {
     w25_blocked(*state, "failed", 0);
 }
 
-static void w25_behind_an_unknown_head(void **state)
-{
+static void w25_behind_an_unknown_head(void **state) {
     w25_blocked(*state, "unknown", 0);
 }
 
-static void w25_behind_a_head_that_waits_for_its_route(void **state)
-{
+static void w25_behind_a_head_that_waits_for_its_route(void **state) {
     w25_blocked(*state, "waiting", WAITS_ROUTE);
 }
 
-static void w25_behind_a_held_head(void **state)
-{
+static void w25_behind_a_held_head(void **state) {
     w25_blocked(*state, "held", 0);
 }
 
-static void w25_behind_a_status_nobody_knows(void **state)
-{
+static void w25_behind_a_status_nobody_knows(void **state) {
     need(*state, WORLD_ODD_STATUS);
     w25_blocked(*state, "odd", 0);
 }
 
-static void w25_behind_a_sending_head(void **state)
-{
+static void w25_behind_a_sending_head(void **state) {
     struct suite *s = *state;
 
     put(s, "head", "k", 1);
@@ -468,8 +454,7 @@ static void w25_behind_a_sending_head(void **state)
     expect_status(s, "next", "waiting");
 }
 
-static void w25_behind_a_head_that_is_not_due(void **state)
-{
+static void w25_behind_a_head_that_is_not_due(void **state) {
     struct suite *s = *state;
 
     put_due(s, "head", "k", 1, MINUTE);
@@ -479,8 +464,7 @@ static void w25_behind_a_head_that_is_not_due(void **state)
     expect_status(s, "head", "pending");
 }
 
-static void w25_behind_a_head_that_comes_later_in_the_index(void **state)
-{
+static void w25_behind_a_head_that_comes_later_in_the_index(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -495,8 +479,7 @@ static void w25_behind_a_head_that_comes_later_in_the_index(void **state)
     assert_int_equal(op->batch->msg[0].prev_version, 1);
 }
 
-static void w25_behind_a_head_past_the_limit(void **state)
-{
+static void w25_behind_a_head_past_the_limit(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -512,8 +495,7 @@ static void w25_behind_a_head_past_the_limit(void **state)
     expect_status(s, "next", "waiting");
 }
 
-static void an_ended_head_blocks_nobody(void **state)
-{
+static void an_ended_head_blocks_nobody(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -531,8 +513,7 @@ static void an_ended_head_blocks_nobody(void **state)
 }
 
 /* Cancelling a follower must not open the way round a head that failed. */
-static void a_cancelled_row_is_looked_past(void **state)
-{
+static void a_cancelled_row_is_looked_past(void **state) {
     struct suite *s = *state;
 
     put(s, "v1", "k", 1);
@@ -554,8 +535,7 @@ static void a_cancelled_row_is_looked_past(void **state)
     assert_int_equal(op->batch->msg[0].prev_version, 7);
 }
 
-static void only_the_row_right_before_counts(void **state)
-{
+static void only_the_row_right_before_counts(void **state) {
     struct suite *s = *state;
 
     put(s, "v1", "k", 1);
@@ -567,8 +547,7 @@ static void only_the_row_right_before_counts(void **state)
     expect_status(s, "v3", "waiting");
 }
 
-static void a_key_may_be_in_a_claim_many_times(void **state)
-{
+static void a_key_may_be_in_a_claim_many_times(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -590,11 +569,14 @@ static void a_key_may_be_in_a_claim_many_times(void **state)
     assert_true(text_is(op->batch->msg[0].id, "a1"));
 }
 
-static void types_tell_keys_apart(void **state)
-{
+static void types_tell_keys_apart(void **state) {
     struct suite *s = *state;
-    struct world_event e = { .id = "head", .aggregate_type = "stock", .aggregate_id = "7", .event_type = "T",
-                             .payload = "1", .version = 1 };
+    struct world_event e = {.id = "head",
+                            .aggregate_type = "stock",
+                            .aggregate_id = "7",
+                            .event_type = "T",
+                            .payload = "1",
+                            .version = 1};
     struct op *op;
 
     put_event(s, &e);
@@ -605,8 +587,7 @@ static void types_tell_keys_apart(void **state)
     assert_int_equal(op->batch->msg[0].prev_version, 0);
 }
 
-static void w10_equal_versions_are_ordered_by_seq(void **state)
-{
+static void w10_equal_versions_are_ordered_by_seq(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -621,8 +602,7 @@ static void w10_equal_versions_are_ordered_by_seq(void **state)
     expect_status(s, "third", "waiting");
 }
 
-static void w11_a_lower_version_that_comes_later_is_not_lost(void **state)
-{
+static void w11_a_lower_version_that_comes_later_is_not_lost(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -636,8 +616,7 @@ static void w11_a_lower_version_that_comes_later_is_not_lost(void **state)
     assert_int_equal(message_of(op->batch, "v3")->prev_version, 2);
 }
 
-static void a_version_put_in_between_waits_for_the_one_before(void **state)
-{
+static void a_version_put_in_between_waits_for_the_one_before(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -659,8 +638,7 @@ static void a_version_put_in_between_waits_for_the_one_before(void **state)
 
 /* ---- steps of the clock ---- */
 
-static void w31_a_retry_beyond_the_longest_backoff_is_due(void **state)
-{
+static void w31_a_retry_beyond_the_longest_backoff_is_due(void **state) {
     struct suite *s = *state;
     struct op *set;
 
@@ -675,8 +653,7 @@ static void w31_a_retry_beyond_the_longest_backoff_is_due(void **state)
     expect_status(s, "planned", "pending");
 }
 
-static void a_retry_within_the_longest_backoff_is_not_due(void **state)
-{
+static void a_retry_within_the_longest_backoff_is_not_due(void **state) {
     struct suite *s = *state;
     struct op *set;
 
@@ -692,8 +669,7 @@ static void a_retry_within_the_longest_backoff_is_not_due(void **state)
 
 /* ---- release ---- */
 
-static void the_end_of_a_head_releases_a_thousand(void **state)
-{
+static void the_end_of_a_head_releases_a_thousand(void **state) {
     struct suite *s = *state;
     struct op *head, *op;
 
@@ -711,8 +687,7 @@ static void the_end_of_a_head_releases_a_thousand(void **state)
     assert_int_equal(outbox(s, "k-2").waits_for, 0);
 }
 
-static void what_waits_is_sent_in_order_to_the_last(void **state)
-{
+static void what_waits_is_sent_in_order_to_the_last(void **state) {
     struct suite *s = *state;
     uint64_t last = 0;
     int rounds = 0;
@@ -731,8 +706,7 @@ static void what_waits_is_sent_in_order_to_the_last(void **state)
     assert_int_equal(s->w->outbox_count(s->w, "sent", -1), 2501);
 }
 
-static void w94_followers_stay_behind(struct suite *s, uint8_t to, const char *status)
-{
+static void w94_followers_stay_behind(struct suite *s, uint8_t to, const char *status) {
     struct op *head, *op;
 
     put(s, "v1", "k", 1);
@@ -750,23 +724,19 @@ static void w94_followers_stay_behind(struct suite *s, uint8_t to, const char *s
     expect_status(s, "v2", "waiting");
 }
 
-static void w94_behind_a_head_that_failed(void **state)
-{
+static void w94_behind_a_head_that_failed(void **state) {
     w94_followers_stay_behind(*state, SETTLE_FAILED, "failed");
 }
 
-static void w94_behind_a_head_that_is_unknown(void **state)
-{
+static void w94_behind_a_head_that_is_unknown(void **state) {
     w94_followers_stay_behind(*state, SETTLE_UNKNOWN, "unknown");
 }
 
-static void w94_behind_a_head_that_backs_off(void **state)
-{
+static void w94_behind_a_head_that_backs_off(void **state) {
     w94_followers_stay_behind(*state, SETTLE_PENDING, "pending");
 }
 
-static void a_cancelled_head_releases(void **state)
-{
+static void a_cancelled_head_releases(void **state) {
     struct suite *s = *state;
     struct op *head, *op;
 
@@ -781,8 +751,7 @@ static void a_cancelled_head_releases(void **state)
     assert_int_equal(op->batch->msg[0].prev_version, 0); /* what was cancelled leaves no gap */
 }
 
-static void a_release_is_for_its_own_key(void **state)
-{
+static void a_release_is_for_its_own_key(void **state) {
     struct suite *s = *state;
     struct op *head, *op;
 
@@ -799,8 +768,7 @@ static void a_release_is_for_its_own_key(void **state)
     expect_status(s, "b2", "waiting");
 }
 
-static void rows_that_wait_for_a_route_are_not_released_by_a_key(void **state)
-{
+static void rows_that_wait_for_a_route_are_not_released_by_a_key(void **state) {
     struct suite *s = *state;
     struct op *head;
 
@@ -812,8 +780,7 @@ static void rows_that_wait_for_a_route_are_not_released_by_a_key(void **state)
     expect_status(s, "v2", "waiting");
 }
 
-static void settle_and_claim_share_a_group(void **state)
-{
+static void settle_and_claim_share_a_group(void **state) {
     struct suite *s = *state;
     struct op *op[2], *head;
 
@@ -829,55 +796,53 @@ static void settle_and_claim_share_a_group(void **state)
     expect_ids(op[1]->batch, "v2");
 }
 
-const struct CMUnitTest suite_claim[] = {
-    TEST(m21_rows_come_in_index_order),
-    TEST(rows_that_are_not_due_stay),
-    TEST(an_empty_claim_leaves_nothing_behind),
-    TEST(a_claim_writes_its_columns),
-    TEST(a_claim_brings_the_whole_message),
-    TEST(what_is_not_written_is_empty),
-    TEST(an_expired_event_says_so),
-    TEST(counts_and_failing_time_come_along),
-    TEST(the_limit_of_rows_holds),
-    TEST(the_limit_of_bytes_holds),
-    TEST(one_row_is_taken_however_large),
-    TEST(the_limit_of_parked_rows_holds),
-    TEST(parked_rows_do_not_spend_the_limit),
-    TEST(w32_a_claim_with_an_old_epoch_takes_nothing),
-    TEST(w33_a_claim_of_another_boot_takes_nothing),
-    TEST(w29_a_claim_after_the_lease_takes_nothing),
-    TEST(a_claim_of_dropped_lanes_takes_nothing),
-    TEST(a_claim_of_unknown_lanes_takes_nothing),
-    TEST(no_parking_without_the_lane),
-    TEST(w20_two_relays_claim_one_after_the_other),
-    TEST(w20_two_relays_claim_at_once),
-    TEST(w25_behind_a_failed_head),
-    TEST(w25_behind_an_unknown_head),
-    TEST(w25_behind_a_head_that_waits_for_its_route),
-    TEST(w25_behind_a_held_head),
-    TEST(w25_behind_a_status_nobody_knows),
-    TEST(w25_behind_a_sending_head),
-    TEST(w25_behind_a_head_that_is_not_due),
-    TEST(w25_behind_a_head_that_comes_later_in_the_index),
-    TEST(w25_behind_a_head_past_the_limit),
-    TEST(an_ended_head_blocks_nobody),
-    TEST(a_cancelled_row_is_looked_past),
-    TEST(only_the_row_right_before_counts),
-    TEST(a_key_may_be_in_a_claim_many_times),
-    TEST(types_tell_keys_apart),
-    TEST(w10_equal_versions_are_ordered_by_seq),
-    TEST(w11_a_lower_version_that_comes_later_is_not_lost),
-    TEST(a_version_put_in_between_waits_for_the_one_before),
-    TEST(w31_a_retry_beyond_the_longest_backoff_is_due),
-    TEST(a_retry_within_the_longest_backoff_is_not_due),
-    TEST(the_end_of_a_head_releases_a_thousand),
-    TEST(what_waits_is_sent_in_order_to_the_last),
-    TEST(w94_behind_a_head_that_failed),
-    TEST(w94_behind_a_head_that_is_unknown),
-    TEST(w94_behind_a_head_that_backs_off),
-    TEST(a_cancelled_head_releases),
-    TEST(a_release_is_for_its_own_key),
-    TEST(rows_that_wait_for_a_route_are_not_released_by_a_key),
-    TEST(settle_and_claim_share_a_group),
-    TEST_END
-};
+const struct CMUnitTest suite_claim[] = {TEST(m21_rows_come_in_index_order),
+                                         TEST(rows_that_are_not_due_stay),
+                                         TEST(an_empty_claim_leaves_nothing_behind),
+                                         TEST(a_claim_writes_its_columns),
+                                         TEST(a_claim_brings_the_whole_message),
+                                         TEST(what_is_not_written_is_empty),
+                                         TEST(an_expired_event_says_so),
+                                         TEST(counts_and_failing_time_come_along),
+                                         TEST(the_limit_of_rows_holds),
+                                         TEST(the_limit_of_bytes_holds),
+                                         TEST(one_row_is_taken_however_large),
+                                         TEST(the_limit_of_parked_rows_holds),
+                                         TEST(parked_rows_do_not_spend_the_limit),
+                                         TEST(w32_a_claim_with_an_old_epoch_takes_nothing),
+                                         TEST(w33_a_claim_of_another_boot_takes_nothing),
+                                         TEST(w29_a_claim_after_the_lease_takes_nothing),
+                                         TEST(a_claim_of_dropped_lanes_takes_nothing),
+                                         TEST(a_claim_of_unknown_lanes_takes_nothing),
+                                         TEST(no_parking_without_the_lane),
+                                         TEST(w20_two_relays_claim_one_after_the_other),
+                                         TEST(w20_two_relays_claim_at_once),
+                                         TEST(w25_behind_a_failed_head),
+                                         TEST(w25_behind_an_unknown_head),
+                                         TEST(w25_behind_a_head_that_waits_for_its_route),
+                                         TEST(w25_behind_a_held_head),
+                                         TEST(w25_behind_a_status_nobody_knows),
+                                         TEST(w25_behind_a_sending_head),
+                                         TEST(w25_behind_a_head_that_is_not_due),
+                                         TEST(w25_behind_a_head_that_comes_later_in_the_index),
+                                         TEST(w25_behind_a_head_past_the_limit),
+                                         TEST(an_ended_head_blocks_nobody),
+                                         TEST(a_cancelled_row_is_looked_past),
+                                         TEST(only_the_row_right_before_counts),
+                                         TEST(a_key_may_be_in_a_claim_many_times),
+                                         TEST(types_tell_keys_apart),
+                                         TEST(w10_equal_versions_are_ordered_by_seq),
+                                         TEST(w11_a_lower_version_that_comes_later_is_not_lost),
+                                         TEST(a_version_put_in_between_waits_for_the_one_before),
+                                         TEST(w31_a_retry_beyond_the_longest_backoff_is_due),
+                                         TEST(a_retry_within_the_longest_backoff_is_not_due),
+                                         TEST(the_end_of_a_head_releases_a_thousand),
+                                         TEST(what_waits_is_sent_in_order_to_the_last),
+                                         TEST(w94_behind_a_head_that_failed),
+                                         TEST(w94_behind_a_head_that_is_unknown),
+                                         TEST(w94_behind_a_head_that_backs_off),
+                                         TEST(a_cancelled_head_releases),
+                                         TEST(a_release_is_for_its_own_key),
+                                         TEST(rows_that_wait_for_a_route_are_not_released_by_a_key),
+                                         TEST(settle_and_claim_share_a_group),
+                                         TEST_END};

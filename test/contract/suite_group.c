@@ -1,13 +1,12 @@
-/* suite_group.c: what a commit group promises: all or nothing, or nobody knows; a store that is locked or full; and what the
- * tables refuse from a producer. */
+/* suite_group.c: what a commit group promises: all or nothing, or nobody knows; a store that is
+ * locked or full; and what the tables refuse from a producer. */
 #include "test/contract/suite.h"
 
 #include <stdio.h>
 
 /* ---- atomicity ---- */
 
-static void a_group_whose_last_op_fails_leaves_nothing(void **state)
-{
+static void a_group_whose_last_op_fails_leaves_nothing(void **state) {
     struct suite *s = *state;
     struct op *op[2];
 
@@ -21,8 +20,7 @@ static void a_group_whose_last_op_fails_leaves_nothing(void **state)
     assert_int_equal(s->w->queue_count(s->w, "c", false), 1);
 }
 
-static void a_group_runs_in_order_of_submission(void **state)
-{
+static void a_group_runs_in_order_of_submission(void **state) {
     struct suite *s = *state;
     struct op *op[3], *taken;
 
@@ -42,8 +40,7 @@ static void a_group_runs_in_order_of_submission(void **state)
 
 /* ---- a connection that dies in the middle ---- */
 
-static void cut_on(struct suite *s, struct op *op, enum world_cut cut)
-{
+static void cut_on(struct suite *s, struct op *op, enum world_cut cut) {
     struct port *p = port_of(s, role_of(op));
 
     need(s, WORLD_CUT);
@@ -51,8 +48,7 @@ static void cut_on(struct suite *s, struct op *op, enum world_cut cut)
     assert_int_equal(answer(s, p, op), CSN_UNKNOWN);
 }
 
-static void w22_a_claim_cut_before_commit(void **state)
-{
+static void w22_a_claim_cut_before_commit(void **state) {
     struct suite *s = *state;
 
     put(s, "e1", "k", 1);
@@ -62,8 +58,7 @@ static void w22_a_claim_cut_before_commit(void **state)
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
-static void w21_a_claim_cut_after_commit_is_found_by_its_token(void **state)
-{
+static void w21_a_claim_cut_after_commit_is_found_by_its_token(void **state) {
     struct suite *s = *state;
     struct op *op = claim_op(s, 10);
 
@@ -77,8 +72,7 @@ static void w21_a_claim_cut_after_commit_is_found_by_its_token(void **state)
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
-static void w61_a_mark_cut_before_commit(void **state)
-{
+static void w61_a_mark_cut_before_commit(void **state) {
     struct suite *s = *state;
     struct op *taken, *op;
 
@@ -94,8 +88,7 @@ static void w61_a_mark_cut_before_commit(void **state)
     assert_int_equal(op->settle.released, 1);
 }
 
-static void w61_a_mark_cut_after_commit(void **state)
-{
+static void w61_a_mark_cut_after_commit(void **state) {
     struct suite *s = *state;
     struct op *taken, *op;
 
@@ -111,8 +104,8 @@ static void w61_a_mark_cut_after_commit(void **state)
     expect_status(s, "v1", "sent");
 }
 
-static void a_group_of_two_is_cut_as_one(struct suite *s, enum world_cut cut, const char *first, const char *second)
-{
+static void a_group_of_two_is_cut_as_one(struct suite *s, enum world_cut cut, const char *first,
+                                         const char *second) {
     struct op *op[2];
     struct port *p = port_of(s, ROLE_RELAY);
 
@@ -129,18 +122,15 @@ static void a_group_of_two_is_cut_as_one(struct suite *s, enum world_cut cut, co
     expect_status(s, "e2", second);
 }
 
-static void settle_and_claim_cut_before_commit(void **state)
-{
+static void settle_and_claim_cut_before_commit(void **state) {
     a_group_of_two_is_cut_as_one(*state, CUT_BEFORE_COMMIT, "sending", "pending");
 }
 
-static void settle_and_claim_cut_after_commit(void **state)
-{
+static void settle_and_claim_cut_after_commit(void **state) {
     a_group_of_two_is_cut_as_one(*state, CUT_AFTER_COMMIT, "sent", "sending");
 }
 
-static void a_recovery_cut_before_commit(void **state)
-{
+static void a_recovery_cut_before_commit(void **state) {
     struct suite *s = *state;
 
     put(s, "e1", "k", 1);
@@ -152,8 +142,7 @@ static void a_recovery_cut_before_commit(void **state)
     only_attempt(s, "e1");
 }
 
-static void w60_a_publish_cut_before_commit(void **state)
-{
+static void w60_a_publish_cut_before_commit(void **state) {
     struct suite *s = *state;
 
     declare(s, "c", "*", 1);
@@ -161,8 +150,7 @@ static void w60_a_publish_cut_before_commit(void **state)
     assert_int_equal(s->w->queue_count(s->w, "c", false), 0);
 }
 
-static void w49_a_publish_cut_after_commit_is_there(void **state)
-{
+static void w49_a_publish_cut_after_commit_is_there(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
 
@@ -174,8 +162,7 @@ static void w49_a_publish_cut_after_commit_is_there(void **state)
     assert_true(queue(s, "c", "v1").pos < queue(s, "c", "v2").pos);
 }
 
-static void w78_an_apply_cut_before_commit_leaves_no_trace(void **state)
-{
+static void w78_an_apply_cut_before_commit_leaves_no_trace(void **state) {
     struct suite *s = *state;
     struct result_row none;
 
@@ -183,53 +170,54 @@ static void w78_an_apply_cut_before_commit_leaves_no_trace(void **state)
     expect_no_inbox(s, "c", "e1");
     assert_int_equal(s->w->effects(s->w, "c", "e1"), 0);
     assert_int_equal(s->w->results(s->w, "e1", &none, 1), 0);
-    assert_int_equal(apply(s, "c", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out, APPLY_VERDICT);
+    assert_int_equal(apply(s, "c", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out,
+                     APPLY_VERDICT);
     assert_int_equal(s->w->effects(s->w, "c", "e1"), 1);
 }
 
-static void w79_an_apply_cut_after_commit_is_seen(void **state)
-{
+static void w79_an_apply_cut_after_commit_is_seen(void **state) {
     struct suite *s = *state;
     struct result_row row;
 
     cut_on(s, apply_op(s, "c", one_message(s, "e1", "k", 1, SAYS_EMIT("done"))), CUT_AFTER_COMMIT);
     assert_string_equal(inbox(s, "c", "e1").state, "done");
-    assert_int_equal(apply(s, "c", one_message(s, "e1", "k", 1, SAYS_EMIT("done")))->apply.item[0].out, APPLY_SEEN);
+    assert_int_equal(
+        apply(s, "c", one_message(s, "e1", "k", 1, SAYS_EMIT("done")))->apply.item[0].out,
+        APPLY_SEEN);
     assert_int_equal(s->w->effects(s->w, "c", "e1"), 1);
     assert_int_equal(s->w->results(s->w, "e1", &row, 1), 1);
 }
 
-static void w103_a_park_cut_before_commit(void **state)
-{
+static void w103_a_park_cut_before_commit(void **state) {
     struct suite *s = *state;
     struct dead_row none;
 
-    cut_on(s, park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_DEAD, CSN_POISON), CUT_BEFORE_COMMIT);
+    cut_on(s, park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_DEAD, CSN_POISON),
+           CUT_BEFORE_COMMIT);
     expect_no_inbox(s, "c", "e1");
     assert_int_equal(s->w->dead(s->w, "c", "e1", &none, 1), 0);
 }
 
-static void w103_a_park_cut_after_commit(void **state)
-{
+static void w103_a_park_cut_after_commit(void **state) {
     struct suite *s = *state;
     struct dead_row row;
 
-    cut_on(s, park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_DEAD, CSN_POISON), CUT_AFTER_COMMIT);
+    cut_on(s, park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_DEAD, CSN_POISON),
+           CUT_AFTER_COMMIT);
     assert_string_equal(inbox(s, "c", "e1").state, "dead");
     assert_int_equal(s->w->dead(s->w, "c", "e1", &row, 1), 1);
-    assert_int_equal(apply(s, "c", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out, APPLY_ASIDE);
+    assert_int_equal(apply(s, "c", one_message(s, "e1", "k", 1, SAYS("done")))->apply.item[0].out,
+                     APPLY_ASIDE);
 }
 
-static struct op *delivered(struct suite *s)
-{
+static struct op *delivered(struct suite *s) {
     declare(s, "c", "*", 1);
     hold_parts(s, "sub/c", 1);
     publish(s, one_message(s, "e1", "k", 1, "{}"));
     return receive(s, "c", 1, 10);
 }
 
-static void w89_an_ack_cut_before_commit_is_delivered_again(void **state)
-{
+static void w89_an_ack_cut_before_commit_is_delivered_again(void **state) {
     struct suite *s = *state;
 
     cut_on(s, ack_op(s, delivered(s)), CUT_BEFORE_COMMIT);
@@ -238,8 +226,7 @@ static void w89_an_ack_cut_before_commit_is_delivered_again(void **state)
     expect_ids(receive(s, "c", 1, 10)->batch, "e1");
 }
 
-static void w89_an_ack_cut_after_commit_is_durable(void **state)
-{
+static void w89_an_ack_cut_after_commit_is_durable(void **state) {
     struct suite *s = *state;
 
     cut_on(s, ack_op(s, delivered(s)), CUT_AFTER_COMMIT);
@@ -248,8 +235,7 @@ static void w89_an_ack_cut_after_commit_is_durable(void **state)
     assert_int_equal(receive(s, "c", 1, 10)->batch->n, 0);
 }
 
-static void w32_a_lane_taken_without_an_answer_is_taken(void **state)
-{
+static void w32_a_lane_taken_without_an_answer_is_taken(void **state) {
     struct suite *s = *state;
     struct op *op = lease_op(s, BOOT_A, "sub/x", 1);
 
@@ -264,8 +250,7 @@ static void w32_a_lane_taken_without_an_answer_is_taken(void **state)
 
 /* ---- a store that is locked or full ---- */
 
-static void expect_again_while_locked(struct suite *s, struct op *op)
-{
+static void expect_again_while_locked(struct suite *s, struct op *op) {
     csn_usec began = s->w->clock(s->w);
 
     op->deadline = began + SECOND / 5;
@@ -276,8 +261,7 @@ static void expect_again_while_locked(struct suite *s, struct op *op)
     assert_true(s->w->clock(s->w) - began < 10 * SECOND);
 }
 
-static void a_locked_store_is_again_for_every_verb(void **state)
-{
+static void a_locked_store_is_again_for_every_verb(void **state) {
     struct suite *s = *state;
     struct op *taken, *got;
     struct outbox_row before, row;
@@ -300,7 +284,8 @@ static void a_locked_store_is_again_for_every_verb(void **state)
     expect_again_while_locked(s, publish_op(s, one_message(s, "e9", "k", 1, "{}")));
     expect_again_while_locked(s, ack_op(s, got));
     expect_again_while_locked(s, apply_op(s, "c", one_message(s, "e9", "k", 1, SAYS("done"))));
-    expect_again_while_locked(s, park_op(s, "c", one_message(s, "e9", "k", 1, "{}"), PARK_RETRY, CSN_RETRY));
+    expect_again_while_locked(
+        s, park_op(s, "c", one_message(s, "e9", "k", 1, "{}"), PARK_RETRY, CSN_RETRY));
     row = outbox(s, "e1");
     assert_memory_equal(&row, &before, sizeof(row));
     expect_status(s, "e2", "pending");
@@ -311,8 +296,7 @@ static void a_locked_store_is_again_for_every_verb(void **state)
     expect_ids(claim(s, 10)->batch, "e2");
 }
 
-static void w17_a_full_store_is_again(void **state)
-{
+static void w17_a_full_store_is_again(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct port *p;
@@ -339,11 +323,14 @@ static void w17_a_full_store_is_again(void **state)
 
 /* ---- what producers may put in ---- */
 
-static const struct world_event good = { .id = "e1", .aggregate_type = "order", .aggregate_id = "k",
-                                         .event_type = "OrderCreated", .payload = "{}", .version = 1 };
+static const struct world_event good = {.id = "e1",
+                                        .aggregate_type = "order",
+                                        .aggregate_id = "k",
+                                        .event_type = "OrderCreated",
+                                        .payload = "{}",
+                                        .version = 1};
 
-static void refused(struct suite *s, const struct world_event *e, const char *constraint)
-{
+static void refused(struct suite *s, const struct world_event *e, const char *constraint) {
     const char *text = s->w->insert(s->w, e, 1, true);
 
     if (!text || !strstr(text, constraint))
@@ -351,19 +338,17 @@ static void refused(struct suite *s, const struct world_event *e, const char *co
     assert_int_equal(s->w->outbox_count(s->w, NULL, -1), 0);
 }
 
-static char *filled(struct suite *s, size_t size)
-{
+static char *filled(struct suite *s, size_t size) {
     char *text = keep(s, size + 1);
 
     memset(text, 'x', size);
     return text;
 }
 
-static void m30_ids_are_1_to_36_visible_ascii(void **state)
-{
+static void m30_ids_are_1_to_36_visible_ascii(void **state) {
     struct suite *s = *state;
     struct world_event e = good;
-    const char *bad[] = { "", "a b", "中文", "tab\t", filled(s, OUTBOX_ID_MAX + 1) };
+    const char *bad[] = {"", "a b", "中文", "tab\t", filled(s, OUTBOX_ID_MAX + 1)};
 
     need(s, WORLD_CONSTRAINTS);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -374,8 +359,7 @@ static void m30_ids_are_1_to_36_visible_ascii(void **state)
     put_event(s, &e);
 }
 
-static void keys_are_1_to_128_bytes(void **state)
-{
+static void keys_are_1_to_128_bytes(void **state) {
     struct suite *s = *state;
     struct world_event e = good;
 
@@ -393,8 +377,7 @@ static void keys_are_1_to_128_bytes(void **state)
     expect_ids(claim(s, 1)->batch, "e1");
 }
 
-static void types_and_versions_have_limits(void **state)
-{
+static void types_and_versions_have_limits(void **state) {
     struct suite *s = *state;
     struct world_event e = good;
 
@@ -411,8 +394,7 @@ static void types_and_versions_have_limits(void **state)
     refused(s, &e, "csn_schema_version");
 }
 
-static void w13_payloads_are_json_of_at_most_256_kib(void **state)
-{
+static void w13_payloads_are_json_of_at_most_256_kib(void **state) {
     struct suite *s = *state;
     struct world_event e = good;
     char *large = filled(s, 262145);
@@ -434,8 +416,7 @@ static void w13_payloads_are_json_of_at_most_256_kib(void **state)
     assert_memory_equal(m->payload.data, large, 262144);
 }
 
-static void headers_are_json(void **state)
-{
+static void headers_are_json(void **state) {
     struct suite *s = *state;
     struct world_event e = good;
 
@@ -444,10 +425,9 @@ static void headers_are_json(void **state)
     refused(s, &e, "csn_headers");
 }
 
-static void w08_an_id_is_there_once(void **state)
-{
+static void w08_an_id_is_there_once(void **state) {
     struct suite *s = *state;
-    struct world_event two[2] = { good, good };
+    struct world_event two[2] = {good, good};
 
     need(s, WORLD_CONSTRAINTS);
     two[1].version = 2;
@@ -457,8 +437,7 @@ static void w08_an_id_is_there_once(void **state)
     assert_null(s->w->insert(s->w, two, 2, true));
 }
 
-static void w01_what_is_rolled_back_never_was(void **state)
-{
+static void w01_what_is_rolled_back_never_was(void **state) {
     struct suite *s = *state;
 
     assert_null(s->w->insert(s->w, &good, 1, false));
@@ -468,8 +447,7 @@ static void w01_what_is_rolled_back_never_was(void **state)
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
-static void an_odd_status_is_left_alone(void **state)
-{
+static void an_odd_status_is_left_alone(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -483,34 +461,32 @@ static void an_odd_status_is_left_alone(void **state)
     expect_status(s, "e1", "PENDING");
 }
 
-const struct CMUnitTest suite_group[] = {
-    TEST(a_group_whose_last_op_fails_leaves_nothing),
-    TEST(a_group_runs_in_order_of_submission),
-    TEST(w22_a_claim_cut_before_commit),
-    TEST(w21_a_claim_cut_after_commit_is_found_by_its_token),
-    TEST(w61_a_mark_cut_before_commit),
-    TEST(w61_a_mark_cut_after_commit),
-    TEST(settle_and_claim_cut_before_commit),
-    TEST(settle_and_claim_cut_after_commit),
-    TEST(a_recovery_cut_before_commit),
-    TEST(w60_a_publish_cut_before_commit),
-    TEST(w49_a_publish_cut_after_commit_is_there),
-    TEST(w78_an_apply_cut_before_commit_leaves_no_trace),
-    TEST(w79_an_apply_cut_after_commit_is_seen),
-    TEST(w103_a_park_cut_before_commit),
-    TEST(w103_a_park_cut_after_commit),
-    TEST(w89_an_ack_cut_before_commit_is_delivered_again),
-    TEST(w89_an_ack_cut_after_commit_is_durable),
-    TEST(w32_a_lane_taken_without_an_answer_is_taken),
-    TEST(a_locked_store_is_again_for_every_verb),
-    TEST(w17_a_full_store_is_again),
-    TEST(m30_ids_are_1_to_36_visible_ascii),
-    TEST(keys_are_1_to_128_bytes),
-    TEST(types_and_versions_have_limits),
-    TEST(w13_payloads_are_json_of_at_most_256_kib),
-    TEST(headers_are_json),
-    TEST(w08_an_id_is_there_once),
-    TEST(w01_what_is_rolled_back_never_was),
-    TEST(an_odd_status_is_left_alone),
-    TEST_END
-};
+const struct CMUnitTest suite_group[] = {TEST(a_group_whose_last_op_fails_leaves_nothing),
+                                         TEST(a_group_runs_in_order_of_submission),
+                                         TEST(w22_a_claim_cut_before_commit),
+                                         TEST(w21_a_claim_cut_after_commit_is_found_by_its_token),
+                                         TEST(w61_a_mark_cut_before_commit),
+                                         TEST(w61_a_mark_cut_after_commit),
+                                         TEST(settle_and_claim_cut_before_commit),
+                                         TEST(settle_and_claim_cut_after_commit),
+                                         TEST(a_recovery_cut_before_commit),
+                                         TEST(w60_a_publish_cut_before_commit),
+                                         TEST(w49_a_publish_cut_after_commit_is_there),
+                                         TEST(w78_an_apply_cut_before_commit_leaves_no_trace),
+                                         TEST(w79_an_apply_cut_after_commit_is_seen),
+                                         TEST(w103_a_park_cut_before_commit),
+                                         TEST(w103_a_park_cut_after_commit),
+                                         TEST(w89_an_ack_cut_before_commit_is_delivered_again),
+                                         TEST(w89_an_ack_cut_after_commit_is_durable),
+                                         TEST(w32_a_lane_taken_without_an_answer_is_taken),
+                                         TEST(a_locked_store_is_again_for_every_verb),
+                                         TEST(w17_a_full_store_is_again),
+                                         TEST(m30_ids_are_1_to_36_visible_ascii),
+                                         TEST(keys_are_1_to_128_bytes),
+                                         TEST(types_and_versions_have_limits),
+                                         TEST(w13_payloads_are_json_of_at_most_256_kib),
+                                         TEST(headers_are_json),
+                                         TEST(w08_an_id_is_there_once),
+                                         TEST(w01_what_is_rolled_back_never_was),
+                                         TEST(an_odd_status_is_left_alone),
+                                         TEST_END};

@@ -1,19 +1,17 @@
-/* suite_lease.c: LEASE (lanes, epochs, members) and WATCH. Process A holds "outbox" from the start; the lane tests use a name
- * of their own. */
+/* suite_lease.c: LEASE (lanes, epochs, members) and WATCH. Process A holds "outbox" from the start;
+ * the lane tests use a name of their own. */
 #include "test/contract/suite.h"
 
 #define NAME "sub/x"
 
-static struct op *lease(struct suite *s, const char *boot, uint64_t want)
-{
+static struct op *lease(struct suite *s, const char *boot, uint64_t want) {
     struct op *op = lease_op(s, boot, NAME, want);
 
     run(s, op);
     return op;
 }
 
-static struct member_row member(struct suite *s, const char *boot)
-{
+static struct member_row member(struct suite *s, const char *boot) {
     struct member_row row;
 
     if (!s->w->member(s->w, boot, &row))
@@ -23,8 +21,7 @@ static struct member_row member(struct suite *s, const char *boot)
 
 /* ---- lanes ---- */
 
-static void a_free_lane_is_taken(void **state)
-{
+static void a_free_lane_is_taken(void **state) {
     struct suite *s = *state;
     struct op *op = lease(s, BOOT_A, 5);
     struct lane_row row = lane(s, NAME, 2);
@@ -39,8 +36,7 @@ static void a_free_lane_is_taken(void **state)
     assert_false(s->w->lane(s->w, NAME, 1, &row));
 }
 
-static void a_held_lane_is_renewed(void **state)
-{
+static void a_held_lane_is_renewed(void **state) {
     struct suite *s = *state;
     struct lane_row row;
     struct op *op;
@@ -56,8 +52,7 @@ static void a_held_lane_is_renewed(void **state)
     near(s, row.lease_until - row.taken_at, 19 * MINUTE);
 }
 
-static void w39_a_held_lane_is_not_given_to_another(void **state)
-{
+static void w39_a_held_lane_is_not_given_to_another(void **state) {
     struct suite *s = *state;
     struct lane_row before, row;
     struct op *op;
@@ -71,8 +66,7 @@ static void w39_a_held_lane_is_not_given_to_another(void **state)
     assert_string_equal(lane(s, NAME, 1).owner, BOOT_B);
 }
 
-static void w22_a_lane_whose_lease_is_over_is_taken(void **state)
-{
+static void w22_a_lane_whose_lease_is_over_is_taken(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -88,8 +82,7 @@ static void w22_a_lane_whose_lease_is_over_is_taken(void **state)
     assert_int_equal(lane(s, NAME, 0).epoch, 2);
 }
 
-static void w29_my_own_lane_is_taken_again_after_its_lease(void **state)
-{
+static void w29_my_own_lane_is_taken_again_after_its_lease(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -101,8 +94,7 @@ static void w29_my_own_lane_is_taken_again_after_its_lease(void **state)
     assert_int_equal(lane(s, NAME, 0).epoch, 2);
 }
 
-static void w31_a_lease_longer_than_the_longest_is_over(void **state)
-{
+static void w31_a_lease_longer_than_the_longest_is_over(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -117,8 +109,7 @@ static void w31_a_lease_longer_than_the_longest_is_over(void **state)
     assert_int_equal(op->lease.epoch[0], 3);
 }
 
-static void a_dropped_lane_is_free_and_keeps_its_epoch(void **state)
-{
+static void a_dropped_lane_is_free_and_keeps_its_epoch(void **state) {
     struct suite *s = *state;
     struct lane_row row;
     struct op *op;
@@ -137,8 +128,7 @@ static void a_dropped_lane_is_free_and_keeps_its_epoch(void **state)
     assert_int_equal(op->lease.epoch[1], 2);
 }
 
-static void w92_nobody_drops_the_lane_of_another(void **state)
-{
+static void w92_nobody_drops_the_lane_of_another(void **state) {
     struct suite *s = *state;
     struct lane_row before, row;
     struct op *op;
@@ -152,8 +142,7 @@ static void w92_nobody_drops_the_lane_of_another(void **state)
     assert_memory_equal(&row, &before, sizeof(row));
 }
 
-static void w32_epochs_only_grow(void **state)
-{
+static void w32_epochs_only_grow(void **state) {
     struct suite *s = *state;
     int64_t last = 0;
 
@@ -173,8 +162,7 @@ static void w32_epochs_only_grow(void **state)
     }
 }
 
-static void all_lanes_and_names_are_apart(void **state)
-{
+static void all_lanes_and_names_are_apart(void **state) {
     struct suite *s = *state;
     struct op *op = lease(s, BOOT_A, UINT64_MAX);
 
@@ -189,8 +177,7 @@ static void all_lanes_and_names_are_apart(void **state)
 
 /* ---- members ---- */
 
-static void w33_members_are_counted_by_boot(void **state)
-{
+static void w33_members_are_counted_by_boot(void **state) {
     struct suite *s = *state;
     struct op *a = lease(s, BOOT_A, 1), *b = lease(s, BOOT_B, 2);
     struct member_row row = member(s, BOOT_B);
@@ -207,8 +194,7 @@ static void w33_members_are_counted_by_boot(void **state)
     assert_int_equal(lease(s, BOOT_A, 1)->lease.member, a->lease.member);
 }
 
-static void a_member_that_is_silent_is_not_counted(void **state)
-{
+static void a_member_that_is_silent_is_not_counted(void **state) {
     struct suite *s = *state;
 
     lease(s, BOOT_A, 1);
@@ -217,8 +203,7 @@ static void a_member_that_is_silent_is_not_counted(void **state)
     assert_int_equal(lease(s, BOOT_A, 1)->lease.members, 2);
 }
 
-static void a_member_that_left_is_not_counted(void **state)
-{
+static void a_member_that_left_is_not_counted(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -232,8 +217,7 @@ static void a_member_that_left_is_not_counted(void **state)
     assert_int_equal(lease(s, BOOT_B, 1)->lease.members, 1);
 }
 
-static void the_heartbeat_carries_counters(void **state)
-{
+static void the_heartbeat_carries_counters(void **state) {
     struct suite *s = *state;
     char counters[] = "{\"claims\":\"7\"}";
     struct op *op = lease_op(s, BOOT_A, NAME, 1);
@@ -250,8 +234,7 @@ static void the_heartbeat_carries_counters(void **state)
 
 /* ---- WATCH ---- */
 
-static struct op *look(struct suite *s, uint8_t kind, const char *consumer, uint64_t lanes)
-{
+static struct op *look(struct suite *s, uint8_t kind, const char *consumer, uint64_t lanes) {
     struct op *op = watch_op(s, 1);
 
     op->watch.item[0].kind = kind;
@@ -261,8 +244,7 @@ static struct op *look(struct suite *s, uint8_t kind, const char *consumer, uint
     return op;
 }
 
-static void watch_sees_due_rows(void **state)
-{
+static void watch_sees_due_rows(void **state) {
     struct suite *s = *state;
     struct op *op = look(s, WATCH_OUTBOX, NULL, s->lanes);
 
@@ -281,8 +263,7 @@ static void watch_sees_due_rows(void **state)
     assert_true(look(s, WATCH_OUTBOX, NULL, s->lanes)->watch.item[0].found);
 }
 
-static void watch_sees_leases_that_are_over(void **state)
-{
+static void watch_sees_leases_that_are_over(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -297,8 +278,7 @@ static void watch_sees_leases_that_are_over(void **state)
     assert_false(look(s, WATCH_RECOVER, NULL, s->lanes)->watch.item[0].found);
 }
 
-static void watch_sees_unknown_rows_that_are_due(void **state)
-{
+static void watch_sees_unknown_rows_that_are_due(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -314,10 +294,10 @@ static void watch_sees_unknown_rows_that_are_due(void **state)
     assert_true(look(s, WATCH_RECOVER, NULL, s->lanes)->watch.item[0].found);
 }
 
-static void watch_sees_parked_work(void **state)
-{
+static void watch_sees_parked_work(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_RETRY, CSN_RETRY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_RETRY, CSN_RETRY);
     uint32_t slot;
 
     op->park.item[0].retry_in = MINUTE;
@@ -339,8 +319,7 @@ static void watch_sees_parked_work(void **state)
     assert_true(look(s, WATCH_WORK, "c", UINT64_MAX)->watch.item[0].found);
 }
 
-static void watch_sees_deliveries(void **state)
-{
+static void watch_sees_deliveries(void **state) {
     struct suite *s = *state;
     struct op *op;
     uint64_t part;
@@ -361,8 +340,7 @@ static void watch_sees_deliveries(void **state)
     assert_false(look(s, WATCH_QUEUE, "c", 15)->watch.item[0].found);
 }
 
-static void watch_answers_for_each_item(void **state)
-{
+static void watch_answers_for_each_item(void **state) {
     struct suite *s = *state;
     struct op *op = watch_op(s, 3);
 
@@ -378,8 +356,7 @@ static void watch_answers_for_each_item(void **state)
     assert_false(op->watch.item[2].found);
 }
 
-static void watch_waits_no_longer_than_it_may(void **state)
-{
+static void watch_waits_no_longer_than_it_may(void **state) {
     struct suite *s = *state;
     struct op *op = watch_op(s, 1);
     csn_usec began = s->w->clock(s->w), took;
@@ -393,8 +370,7 @@ static void watch_waits_no_longer_than_it_may(void **state)
     assert_true(took >= SECOND / 5 && took < 10 * SECOND);
 }
 
-static void w18_a_wake_ends_the_wait(void **state)
-{
+static void w18_a_wake_ends_the_wait(void **state) {
     struct suite *s = *state;
     struct op *op = watch_op(s, 1);
     csn_usec began = s->w->clock(s->w);
@@ -408,28 +384,26 @@ static void w18_a_wake_ends_the_wait(void **state)
     assert_true(s->w->clock(s->w) - began < 10 * SECOND);
 }
 
-const struct CMUnitTest suite_lease[] = {
-    TEST(a_free_lane_is_taken),
-    TEST(a_held_lane_is_renewed),
-    TEST(w39_a_held_lane_is_not_given_to_another),
-    TEST(w22_a_lane_whose_lease_is_over_is_taken),
-    TEST(w29_my_own_lane_is_taken_again_after_its_lease),
-    TEST(w31_a_lease_longer_than_the_longest_is_over),
-    TEST(a_dropped_lane_is_free_and_keeps_its_epoch),
-    TEST(w92_nobody_drops_the_lane_of_another),
-    TEST(w32_epochs_only_grow),
-    TEST(all_lanes_and_names_are_apart),
-    TEST(w33_members_are_counted_by_boot),
-    TEST(a_member_that_is_silent_is_not_counted),
-    TEST(a_member_that_left_is_not_counted),
-    TEST(the_heartbeat_carries_counters),
-    TEST(watch_sees_due_rows),
-    TEST(watch_sees_leases_that_are_over),
-    TEST(watch_sees_unknown_rows_that_are_due),
-    TEST(watch_sees_parked_work),
-    TEST(watch_sees_deliveries),
-    TEST(watch_answers_for_each_item),
-    TEST(watch_waits_no_longer_than_it_may),
-    TEST(w18_a_wake_ends_the_wait),
-    TEST_END
-};
+const struct CMUnitTest suite_lease[] = {TEST(a_free_lane_is_taken),
+                                         TEST(a_held_lane_is_renewed),
+                                         TEST(w39_a_held_lane_is_not_given_to_another),
+                                         TEST(w22_a_lane_whose_lease_is_over_is_taken),
+                                         TEST(w29_my_own_lane_is_taken_again_after_its_lease),
+                                         TEST(w31_a_lease_longer_than_the_longest_is_over),
+                                         TEST(a_dropped_lane_is_free_and_keeps_its_epoch),
+                                         TEST(w92_nobody_drops_the_lane_of_another),
+                                         TEST(w32_epochs_only_grow),
+                                         TEST(all_lanes_and_names_are_apart),
+                                         TEST(w33_members_are_counted_by_boot),
+                                         TEST(a_member_that_is_silent_is_not_counted),
+                                         TEST(a_member_that_left_is_not_counted),
+                                         TEST(the_heartbeat_carries_counters),
+                                         TEST(watch_sees_due_rows),
+                                         TEST(watch_sees_leases_that_are_over),
+                                         TEST(watch_sees_unknown_rows_that_are_due),
+                                         TEST(watch_sees_parked_work),
+                                         TEST(watch_sees_deliveries),
+                                         TEST(watch_answers_for_each_item),
+                                         TEST(watch_waits_no_longer_than_it_may),
+                                         TEST(w18_a_wake_ends_the_wait),
+                                         TEST_END};

@@ -1,10 +1,10 @@
-/* suite_park.c: PARK, and the work table: CLAIM, RENEW, RECOVER, SETTLE (give-back) of parked deliveries. */
+/* suite_park.c: PARK, and the work table: CLAIM, RENEW, RECOVER, SETTLE (give-back) of parked
+ * deliveries. */
 #include "test/contract/suite.h"
 
 #include <stdio.h>
 
-static struct key_row key(struct suite *s, const char *id)
-{
+static struct key_row key(struct suite *s, const char *id) {
     struct key_row row;
 
     if (!s->w->key(s->w, "c", "order", id, &row))
@@ -12,24 +12,23 @@ static struct key_row key(struct suite *s, const char *id)
     return row;
 }
 
-static void expect_no_key(struct suite *s, const char *id)
-{
+static void expect_no_key(struct suite *s, const char *id) {
     struct key_row row;
 
     assert_false(s->w->key(s->w, "c", "order", id, &row));
 }
 
-static struct dead_row only_dead(struct suite *s, const char *id)
-{
+static struct dead_row only_dead(struct suite *s, const char *id) {
     struct dead_row row;
 
     assert_int_equal(s->w->dead(s->w, "c", id, &row, 1), 1);
     return row;
 }
 
-static struct op *park_retry(struct suite *s, const char *id, const char *k, uint64_t version, csn_usec retry_in)
-{
-    struct op *op = park_op(s, "c", one_message(s, id, k, version, SAYS("done")), PARK_RETRY, CSN_RETRY);
+static struct op *park_retry(struct suite *s, const char *id, const char *k, uint64_t version,
+                             csn_usec retry_in) {
+    struct op *op =
+        park_op(s, "c", one_message(s, id, k, version, SAYS("done")), PARK_RETRY, CSN_RETRY);
 
     op->park.item[0].retry_in = retry_in;
     run(s, op);
@@ -37,15 +36,13 @@ static struct op *park_retry(struct suite *s, const char *id, const char *k, uin
     return op;
 }
 
-static void park_behind(struct suite *s, const char *id, const char *k, uint64_t version)
-{
+static void park_behind(struct suite *s, const char *id, const char *k, uint64_t version) {
     park(s, "c", one_message(s, id, k, version, SAYS("done")), PARK_BEHIND, CSN_RETRY);
 }
 
 /* ---- from the broker ---- */
 
-static void a_retry_is_kept_until_it_is_due(void **state)
-{
+static void a_retry_is_kept_until_it_is_due(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 7, SAYS("done"));
     struct op *op;
@@ -84,10 +81,10 @@ static void a_retry_is_kept_until_it_is_due(void **state)
     assert_int_equal(a.at, row.last_failed_at);
 }
 
-static void an_unknown_outcome_counts_a_try_only(void **state)
-{
+static void an_unknown_outcome_counts_a_try_only(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_RETRY, CSN_OUTCOME_UNKNOWN);
+    struct op *op = park_op(s, "c", one_message(s, "e1", "k", 1, SAYS("done")), PARK_RETRY,
+                            CSN_OUTCOME_UNKNOWN);
 
     op->park.item[0].failure = 0;
     op->park.item[0].retry_in = MINUTE;
@@ -97,10 +94,10 @@ static void an_unknown_outcome_counts_a_try_only(void **state)
     assert_int_equal(work(s, "c", "e1").first_failed_at, 0);
 }
 
-static void early_waits_for_its_predecessor(void **state)
-{
+static void early_waits_for_its_predecessor(void **state) {
     struct suite *s = *state;
-    struct op *op = park_op(s, "c", one_message(s, "e1", "k", 4, SAYS("done")), PARK_EARLY, CSN_EARLY);
+    struct op *op =
+        park_op(s, "c", one_message(s, "e1", "k", 4, SAYS("done")), PARK_EARLY, CSN_EARLY);
 
     op->park.item[0].retry_in = MINUTE;
     run(s, op);
@@ -114,8 +111,7 @@ static void early_waits_for_its_predecessor(void **state)
     expect_ids(claim_work(s, "c", 10)->batch, "e1");
 }
 
-static void behind_waits_for_its_key(void **state)
-{
+static void behind_waits_for_its_key(void **state) {
     struct suite *s = *state;
     struct work_row row;
 
@@ -132,8 +128,7 @@ static void behind_waits_for_its_key(void **state)
     expect_ids(claim_work(s, "c", 10)->batch, "e1");
 }
 
-static void behind_nobody_becomes_the_head(void **state)
-{
+static void behind_nobody_becomes_the_head(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -149,8 +144,7 @@ static void behind_nobody_becomes_the_head(void **state)
     expect_no_key(s, "k");
 }
 
-static void behind_a_dead_one_the_batch_goes_on(void **state)
-{
+static void behind_a_dead_one_the_batch_goes_on(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -170,8 +164,7 @@ static void behind_a_dead_one_the_batch_goes_on(void **state)
     expect_no_key(s, "k");
 }
 
-static void a_lower_version_becomes_the_head(void **state)
-{
+static void a_lower_version_becomes_the_head(void **state) {
     struct suite *s = *state;
 
     park_retry(s, "e5", "k", 5, HOUR);
@@ -181,8 +174,7 @@ static void a_lower_version_becomes_the_head(void **state)
     assert_int_equal(key(s, "k").head_version, 3);
 }
 
-static void a_redelivery_leaves_the_parked_row_as_it_is(void **state)
-{
+static void a_redelivery_leaves_the_parked_row_as_it_is(void **state) {
     struct suite *s = *state;
     struct work_row before, row;
     struct op *op;
@@ -199,8 +191,7 @@ static void a_redelivery_leaves_the_parked_row_as_it_is(void **state)
 
 /* ---- dead letters ---- */
 
-static void dead(struct suite *s, csn_verdict verdict, const char *class_)
-{
+static void dead(struct suite *s, csn_verdict verdict, const char *class_) {
     struct batch *b = one_message(s, "e1", "k", 7, SAYS("done"));
     struct op *op;
     struct dead_row row;
@@ -233,23 +224,19 @@ static void dead(struct suite *s, csn_verdict verdict, const char *class_)
     expect_no_key(s, "k");
 }
 
-static void i12_poison_keeps_everything(void **state)
-{
+static void i12_poison_keeps_everything(void **state) {
     dead(*state, CSN_POISON, "poison");
 }
 
-static void i12_a_spent_budget_keeps_everything(void **state)
-{
+static void i12_a_spent_budget_keeps_everything(void **state) {
     dead(*state, CSN_RETRY, "budget");
 }
 
-static void i12_an_unknown_outcome_ends_as_budget(void **state)
-{
+static void i12_an_unknown_outcome_ends_as_budget(void **state) {
     dead(*state, CSN_OUTCOME_UNKNOWN, "budget");
 }
 
-static void a_new_conflict_is_set_aside(void **state)
-{
+static void a_new_conflict_is_set_aside(void **state) {
     struct suite *s = *state;
 
     park(s, "c", one_message(s, "e1", "k", 1, SAYS("conflict")), PARK_CONFLICT, CSN_CONFLICT);
@@ -259,8 +246,7 @@ static void a_new_conflict_is_set_aside(void **state)
     expect_no_key(s, "k");
 }
 
-static void w87_a_conflict_leaves_the_finished_one_alone(void **state)
-{
+static void w87_a_conflict_leaves_the_finished_one_alone(void **state) {
     struct suite *s = *state;
     struct inbox_row before, row;
 
@@ -276,8 +262,7 @@ static void w87_a_conflict_leaves_the_finished_one_alone(void **state)
     assert_int_equal(s->w->effects(s->w, "c", "e1"), 1);
 }
 
-static void w68_the_same_letter_may_come_twice(void **state)
-{
+static void w68_the_same_letter_may_come_twice(void **state) {
     struct suite *s = *state;
 
     park(s, "c", one_message(s, "e1", "k", 1, SAYS("conflict")), PARK_CONFLICT, CSN_CONFLICT);
@@ -288,8 +273,7 @@ static void w68_the_same_letter_may_come_twice(void **state)
     only_dead(s, "e2");
 }
 
-static void w94_a_dead_letter_does_not_hold_its_key(void **state)
-{
+static void w94_a_dead_letter_does_not_hold_its_key(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -299,8 +283,7 @@ static void w94_a_dead_letter_does_not_hold_its_key(void **state)
     assert_int_equal(s->w->effects(s->w, "c", "e2"), 1);
 }
 
-static void a_batch_may_hold_every_kind(void **state)
-{
+static void a_batch_may_hold_every_kind(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -312,7 +295,8 @@ static void a_batch_may_hold_every_kind(void **state)
     add_message(s, b, "conflict", "k4", 1, SAYS("done"));
     op = park_op(s, "c", b, PARK_RETRY, CSN_RETRY);
     for (uint32_t i = 0; i < 5; i++)
-        op->park.item[i].to = (uint8_t[]){ PARK_RETRY, PARK_BEHIND, PARK_EARLY, PARK_DEAD, PARK_CONFLICT }[i];
+        op->park.item[i].to =
+            (uint8_t[]){PARK_RETRY, PARK_BEHIND, PARK_EARLY, PARK_DEAD, PARK_CONFLICT}[i];
     op->park.item[3].verdict = CSN_POISON;
     op->park.item[4].verdict = CSN_CONFLICT;
     run(s, op);
@@ -326,8 +310,7 @@ static void a_batch_may_hold_every_kind(void **state)
 
 /* ---- from the work table ---- */
 
-static void faults_of_parked_work_add_up(void **state)
-{
+static void faults_of_parked_work_add_up(void **state) {
     struct suite *s = *state;
     struct op *taken, *op;
     struct work_row row;
@@ -357,12 +340,11 @@ static void faults_of_parked_work_add_up(void **state)
     assert_int_equal(key(s, "k").head_version, 1);
 }
 
-static void w63_a_stale_park_changes_nothing(void **state)
-{
+static void w63_a_stale_park_changes_nothing(void **state) {
     struct suite *s = *state;
     struct op *taken, *op;
     struct work_row before, row;
-    uint8_t to[] = { PARK_RETRY, PARK_EARLY, PARK_BEHIND, PARK_DEAD, PARK_CONFLICT };
+    uint8_t to[] = {PARK_RETRY, PARK_EARLY, PARK_BEHIND, PARK_DEAD, PARK_CONFLICT};
 
     park_retry(s, "e1", "k", 1, SECOND);
     s->w->advance(s->w, 10 * SECOND);
@@ -383,8 +365,7 @@ static void w63_a_stale_park_changes_nothing(void **state)
     }
 }
 
-static void parked_work_that_dies_releases_its_key(void **state)
-{
+static void parked_work_that_dies_releases_its_key(void **state) {
     struct suite *s = *state;
     struct op *taken, *op;
 
@@ -413,8 +394,7 @@ static void parked_work_that_dies_releases_its_key(void **state)
     expect_no_key(s, "k");
 }
 
-static void ties_of_parked_versions_go_by_arrival(void **state)
-{
+static void ties_of_parked_versions_go_by_arrival(void **state) {
     struct suite *s = *state;
     struct op *taken;
 
@@ -431,8 +411,7 @@ static void ties_of_parked_versions_go_by_arrival(void **state)
 
 /* ---- CLAIM, RENEW, RECOVER, SETTLE of the work table ---- */
 
-static void parked_work_is_claimed_when_due(void **state)
-{
+static void parked_work_is_claimed_when_due(void **state) {
     struct suite *s = *state;
     struct op *op;
     struct work_row row;
@@ -453,8 +432,7 @@ static void parked_work_is_claimed_when_due(void **state)
     assert_int_equal(op->claim.lost, 0);
 }
 
-static void parked_work_brings_the_whole_message(void **state)
-{
+static void parked_work_brings_the_whole_message(void **state) {
     struct suite *s = *state;
     struct batch *b = one_message(s, "e1", "k", 7, SAYS("done"));
     struct message *m = b->msg;
@@ -490,8 +468,7 @@ static void parked_work_brings_the_whole_message(void **state)
     near(s, got->expires_in, HOUR - SECOND);
 }
 
-static void the_limit_of_parked_work_holds(void **state)
-{
+static void the_limit_of_parked_work_holds(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -507,8 +484,7 @@ static void the_limit_of_parked_work_holds(void **state)
     assert_false(op->claim.more);
 }
 
-static void only_the_slots_asked_for_are_claimed(void **state)
-{
+static void only_the_slots_asked_for_are_claimed(void **state) {
     struct suite *s = *state;
     struct batch *b = new_batch(s);
     struct op *op;
@@ -525,8 +501,7 @@ static void only_the_slots_asked_for_are_claimed(void **state)
     expect_ids(op->batch, "e2");
 }
 
-static struct op *recover_work(struct suite *s)
-{
+static struct op *recover_work(struct suite *s) {
     struct op *op = recover_op(s, 0);
 
     op->recover.table = TABLE_WORK;
@@ -538,8 +513,7 @@ static struct op *recover_work(struct suite *s)
     return op;
 }
 
-static void w22_parked_work_of_a_dead_worker_comes_back(void **state)
-{
+static void w22_parked_work_of_a_dead_worker_comes_back(void **state) {
     struct suite *s = *state;
 
     park_retry(s, "e1", "k", 1, SECOND);
@@ -555,8 +529,7 @@ static void w22_parked_work_of_a_dead_worker_comes_back(void **state)
     expect_ids(claim_work(s, "c", 10)->batch, "e1");
 }
 
-static void w26_parked_work_is_renewed(void **state)
-{
+static void w26_parked_work_is_renewed(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -570,8 +543,7 @@ static void w26_parked_work_is_renewed(void **state)
     assert_int_equal(recover_work(s)->recover.expired, 0);
 }
 
-static void parked_work_may_be_given_back(void **state)
-{
+static void parked_work_may_be_given_back(void **state) {
     struct suite *s = *state;
     struct work_row before, row;
     struct op *taken, *op;
@@ -594,8 +566,7 @@ static void parked_work_may_be_given_back(void **state)
     expect_ids(claim_work(s, "c", 10)->batch, "e1");
 }
 
-static void w31_parked_work_beyond_the_longest_backoff_is_due(void **state)
-{
+static void w31_parked_work_beyond_the_longest_backoff_is_due(void **state) {
     struct suite *s = *state;
 
     park_retry(s, "e1", "k", 1, MINUTE);
@@ -603,34 +574,32 @@ static void w31_parked_work_beyond_the_longest_backoff_is_due(void **state)
     expect_ids(claim_work(s, "c", 10)->batch, "e1");
 }
 
-const struct CMUnitTest suite_park[] = {
-    TEST(a_retry_is_kept_until_it_is_due),
-    TEST(an_unknown_outcome_counts_a_try_only),
-    TEST(early_waits_for_its_predecessor),
-    TEST(behind_waits_for_its_key),
-    TEST(behind_nobody_becomes_the_head),
-    TEST(behind_a_dead_one_the_batch_goes_on),
-    TEST(a_lower_version_becomes_the_head),
-    TEST(a_redelivery_leaves_the_parked_row_as_it_is),
-    TEST(i12_poison_keeps_everything),
-    TEST(i12_a_spent_budget_keeps_everything),
-    TEST(i12_an_unknown_outcome_ends_as_budget),
-    TEST(a_new_conflict_is_set_aside),
-    TEST(w87_a_conflict_leaves_the_finished_one_alone),
-    TEST(w68_the_same_letter_may_come_twice),
-    TEST(w94_a_dead_letter_does_not_hold_its_key),
-    TEST(a_batch_may_hold_every_kind),
-    TEST(faults_of_parked_work_add_up),
-    TEST(w63_a_stale_park_changes_nothing),
-    TEST(parked_work_that_dies_releases_its_key),
-    TEST(ties_of_parked_versions_go_by_arrival),
-    TEST(parked_work_is_claimed_when_due),
-    TEST(parked_work_brings_the_whole_message),
-    TEST(the_limit_of_parked_work_holds),
-    TEST(only_the_slots_asked_for_are_claimed),
-    TEST(w22_parked_work_of_a_dead_worker_comes_back),
-    TEST(w26_parked_work_is_renewed),
-    TEST(parked_work_may_be_given_back),
-    TEST(w31_parked_work_beyond_the_longest_backoff_is_due),
-    TEST_END
-};
+const struct CMUnitTest suite_park[] = {TEST(a_retry_is_kept_until_it_is_due),
+                                        TEST(an_unknown_outcome_counts_a_try_only),
+                                        TEST(early_waits_for_its_predecessor),
+                                        TEST(behind_waits_for_its_key),
+                                        TEST(behind_nobody_becomes_the_head),
+                                        TEST(behind_a_dead_one_the_batch_goes_on),
+                                        TEST(a_lower_version_becomes_the_head),
+                                        TEST(a_redelivery_leaves_the_parked_row_as_it_is),
+                                        TEST(i12_poison_keeps_everything),
+                                        TEST(i12_a_spent_budget_keeps_everything),
+                                        TEST(i12_an_unknown_outcome_ends_as_budget),
+                                        TEST(a_new_conflict_is_set_aside),
+                                        TEST(w87_a_conflict_leaves_the_finished_one_alone),
+                                        TEST(w68_the_same_letter_may_come_twice),
+                                        TEST(w94_a_dead_letter_does_not_hold_its_key),
+                                        TEST(a_batch_may_hold_every_kind),
+                                        TEST(faults_of_parked_work_add_up),
+                                        TEST(w63_a_stale_park_changes_nothing),
+                                        TEST(parked_work_that_dies_releases_its_key),
+                                        TEST(ties_of_parked_versions_go_by_arrival),
+                                        TEST(parked_work_is_claimed_when_due),
+                                        TEST(parked_work_brings_the_whole_message),
+                                        TEST(the_limit_of_parked_work_holds),
+                                        TEST(only_the_slots_asked_for_are_claimed),
+                                        TEST(w22_parked_work_of_a_dead_worker_comes_back),
+                                        TEST(w26_parked_work_is_renewed),
+                                        TEST(parked_work_may_be_given_back),
+                                        TEST(w31_parked_work_beyond_the_longest_backoff_is_due),
+                                        TEST_END};

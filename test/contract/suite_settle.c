@@ -1,11 +1,10 @@
-/* suite_settle.c: SETTLE, RENEW and RECOVER of the outbox: what each outcome writes, whom the token keeps out, what comes back
- * when an owner is gone. */
+/* suite_settle.c: SETTLE, RENEW and RECOVER of the outbox: what each outcome writes, whom the token
+ * keeps out, what comes back when an owner is gone. */
 #include "test/contract/suite.h"
 
 #include <stdio.h>
 
-static struct op *claimed(struct suite *s, const char *id)
-{
+static struct op *claimed(struct suite *s, const char *id) {
     struct op *op;
 
     put(s, id, id, 1);
@@ -15,27 +14,23 @@ static struct op *claimed(struct suite *s, const char *id)
 }
 
 /* One claimed row, one item to fill in. */
-static struct op *settling(struct suite *s, const char *id, uint8_t to)
-{
+static struct op *settling(struct suite *s, const char *id, uint8_t to) {
     return settle_op(s, claimed(s, id), to);
 }
 
-static void evidence(struct op *op, int32_t code, const char *text)
-{
+static void evidence(struct op *op, int32_t code, const char *text) {
     op->settle.item[0].code = code;
     copy_text(op->settle.item[0].text, sizeof(op->settle.item[0].text), text);
 }
 
-static void run_settled(struct suite *s, struct op *op)
-{
+static void run_settled(struct suite *s, struct op *op) {
     run(s, op);
     for (uint32_t i = 0; i < op->settle.n; i++)
         assert_int_equal(op->settle.item[i].result, CSN_OK);
     assert_int_equal(op->settle.stale, 0);
 }
 
-static void expect_free(const struct outbox_row *row, const char *status)
-{
+static void expect_free(const struct outbox_row *row, const char *status) {
     assert_string_equal(row->status, status);
     assert_string_equal(row->token, "");
     assert_int_equal(row->lease_until, 0);
@@ -43,8 +38,7 @@ static void expect_free(const struct outbox_row *row, const char *status)
 
 /* ---- outcomes ---- */
 
-static void sent_writes_its_columns(void **state)
-{
+static void sent_writes_its_columns(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_PENDING);
     struct outbox_row row;
@@ -73,8 +67,7 @@ static void sent_writes_its_columns(void **state)
     assert_int_equal(s->w->attempts(s->w, "e1", &none, 1), 0);
 }
 
-static void a_temporary_fault_backs_off(void **state)
-{
+static void a_temporary_fault_backs_off(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_PENDING);
     struct outbox_row before = outbox(s, "e1"), row;
@@ -103,8 +96,7 @@ static void a_temporary_fault_backs_off(void **state)
     assert_int_equal(a.started_at, before.claimed_at);
 }
 
-static void the_first_fault_is_remembered(void **state)
-{
+static void the_first_fault_is_remembered(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_PENDING);
     struct outbox_row row;
@@ -128,8 +120,7 @@ static void the_first_fault_is_remembered(void **state)
     assert_int_equal(last_attempt(s, "e1", 2).attempt, 2);
 }
 
-static void a_row_that_is_given_back_keeps_its_place(void **state)
-{
+static void a_row_that_is_given_back_keeps_its_place(void **state) {
     struct suite *s = *state;
     struct outbox_row before, row;
     struct op *op;
@@ -151,8 +142,7 @@ static void a_row_that_is_given_back_keeps_its_place(void **state)
     expect_ids(claim(s, 1)->batch, "e1");
 }
 
-static void w40_no_answer_is_unknown(void **state)
-{
+static void w40_no_answer_is_unknown(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_UNKNOWN);
     struct outbox_row row;
@@ -172,8 +162,7 @@ static void w40_no_answer_is_unknown(void **state)
     assert_int_equal(row.next_attempt_at - a.at, MINUTE);
 }
 
-static void a_closed_route_makes_rows_wait(void **state)
-{
+static void a_closed_route_makes_rows_wait(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_WAITING);
     struct outbox_row row;
@@ -190,8 +179,7 @@ static void a_closed_route_makes_rows_wait(void **state)
     assert_string_equal(only_attempt(s, "e1").kind, "waiting");
 }
 
-static void a_row_may_go_back_behind_its_key(void **state)
-{
+static void a_row_may_go_back_behind_its_key(void **state) {
     struct suite *s = *state;
     struct op *both, *op;
     struct outbox_row row;
@@ -209,8 +197,7 @@ static void a_row_may_go_back_behind_its_key(void **state)
     assert_string_equal(row.route, "");
 }
 
-static void nobody_waits_for_a_row_that_has_ended(void **state)
-{
+static void nobody_waits_for_a_row_that_has_ended(void **state) {
     struct suite *s = *state;
     struct op *first, *second, *op;
     struct outbox_row row;
@@ -233,8 +220,7 @@ static void nobody_waits_for_a_row_that_has_ended(void **state)
     expect_ids(claim(s, 10)->batch, "v2");
 }
 
-static void the_first_of_a_key_never_waits_for_it(void **state)
-{
+static void the_first_of_a_key_never_waits_for_it(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_WAITING);
 
@@ -244,8 +230,7 @@ static void the_first_of_a_key_never_waits_for_it(void **state)
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
-static void w53_failed_keeps_its_evidence(void **state)
-{
+static void w53_failed_keeps_its_evidence(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_FAILED);
     struct outbox_row row;
@@ -264,8 +249,7 @@ static void w53_failed_keeps_its_evidence(void **state)
     assert_int_equal(claim(s, 10)->batch->n, 0);
 }
 
-static void failed_writes_the_error_without_counting_it(void **state)
-{
+static void failed_writes_the_error_without_counting_it(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_FAILED);
 
@@ -276,8 +260,7 @@ static void failed_writes_the_error_without_counting_it(void **state)
     assert_int_not_equal(outbox(s, "e1").last_failed_at, 0);
 }
 
-static void expired_is_cancelled(void **state)
-{
+static void expired_is_cancelled(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_CANCELLED);
     struct outbox_row row;
@@ -289,8 +272,7 @@ static void expired_is_cancelled(void **state)
     assert_string_equal(only_attempt(s, "e1").kind, "expired");
 }
 
-static void w44_each_item_has_its_own_outcome(void **state)
-{
+static void w44_each_item_has_its_own_outcome(void **state) {
     struct suite *s = *state;
     struct op *all, *op;
 
@@ -311,8 +293,7 @@ static void w44_each_item_has_its_own_outcome(void **state)
     expect_status(s, "d", "sending");
 }
 
-static void a_text_at_its_limit_is_kept(void **state)
-{
+static void a_text_at_its_limit_is_kept(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_FAILED);
     char *text = op->settle.item[0].text;
@@ -326,8 +307,7 @@ static void a_text_at_its_limit_is_kept(void **state)
 /* ---- the token ---- */
 
 /* A's claim, then B takes the lanes, recovers and claims the row. Returns A's claim. */
-static struct op *taken_over(struct suite *s, struct op **ret_b)
-{
+static struct op *taken_over(struct suite *s, struct op **ret_b) {
     struct op *a = claimed(s, "e1"), *op;
 
     put(s, "follower", "e1", 2);
@@ -350,16 +330,14 @@ static struct op *taken_over(struct suite *s, struct op **ret_b)
     return a;
 }
 
-static void expect_stale(struct suite *s, struct op *op)
-{
+static void expect_stale(struct suite *s, struct op *op) {
     run(s, op);
     assert_int_equal(op->settle.item[0].result, CSN_STALE);
     assert_int_equal(op->settle.stale, 1);
     assert_int_equal(op->settle.released, 0);
 }
 
-static void w62_stale(struct suite *s, uint8_t to)
-{
+static void w62_stale(struct suite *s, uint8_t to) {
     struct op *b, *a = taken_over(s, &b), *op = settle_op(s, a, to);
     struct outbox_row before = outbox(s, "e1"), row;
     struct attempt_row list[8];
@@ -381,38 +359,31 @@ static void w62_stale(struct suite *s, uint8_t to)
     expect_status(s, "e1", "sent");
 }
 
-static void w62_stale_mark_after_takeover(void **state)
-{
+static void w62_stale_mark_after_takeover(void **state) {
     w62_stale(*state, SETTLE_SENT);
 }
 
-static void w63_stale_fail_after_takeover(void **state)
-{
+static void w63_stale_fail_after_takeover(void **state) {
     w62_stale(*state, SETTLE_FAILED);
 }
 
-static void w63_stale_release_after_takeover(void **state)
-{
+static void w63_stale_release_after_takeover(void **state) {
     w62_stale(*state, SETTLE_PENDING);
 }
 
-static void w63_stale_unknown_after_takeover(void **state)
-{
+static void w63_stale_unknown_after_takeover(void **state) {
     w62_stale(*state, SETTLE_UNKNOWN);
 }
 
-static void w63_stale_wait_after_takeover(void **state)
-{
+static void w63_stale_wait_after_takeover(void **state) {
     w62_stale(*state, SETTLE_WAITING);
 }
 
-static void w63_stale_cancel_after_takeover(void **state)
-{
+static void w63_stale_cancel_after_takeover(void **state) {
     w62_stale(*state, SETTLE_CANCELLED);
 }
 
-static void w65_one_stale_row_does_not_hurt_the_others(void **state)
-{
+static void w65_one_stale_row_does_not_hurt_the_others(void **state) {
     struct suite *s = *state;
     struct op *all, *op;
 
@@ -432,8 +403,7 @@ static void w65_one_stale_row_does_not_hurt_the_others(void **state)
     expect_status(s, "c", "sent");
 }
 
-static void w61_a_second_mark_is_stale_and_changes_nothing(void **state)
-{
+static void w61_a_second_mark_is_stale_and_changes_nothing(void **state) {
     struct suite *s = *state;
     struct op *op = claimed(s, "e1");
     struct outbox_row before, row;
@@ -445,8 +415,7 @@ static void w61_a_second_mark_is_stale_and_changes_nothing(void **state)
     assert_memory_equal(&row, &before, sizeof(row));
 }
 
-static void w64_a_late_answer_does_not_meet_a_replay(void **state)
-{
+static void w64_a_late_answer_does_not_meet_a_replay(void **state) {
     struct suite *s = *state;
     struct op *old = claimed(s, "e1"), *fresh;
 
@@ -460,10 +429,10 @@ static void w64_a_late_answer_does_not_meet_a_replay(void **state)
     run_settled(s, settle_op(s, fresh, SETTLE_SENT));
 }
 
-static void w110_a_row_that_is_not_sending_is_not_marked(void **state)
-{
+static void w110_a_row_that_is_not_sending_is_not_marked(void **state) {
     struct suite *s = *state;
-    static const char *const status[] = { "pending", "unknown", "waiting", "failed", "held", "cancelled" };
+    static const char *const status[] = {"pending", "unknown", "waiting",
+                                         "failed",  "held",    "cancelled"};
     struct op *op = claimed(s, "e1");
 
     for (size_t i = 0; i < ARRAY_LEN(status); i++) {
@@ -475,8 +444,7 @@ static void w110_a_row_that_is_not_sending_is_not_marked(void **state)
     }
 }
 
-static void w67_a_row_that_was_purged_is_stale(void **state)
-{
+static void w67_a_row_that_was_purged_is_stale(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -489,8 +457,7 @@ static void w67_a_row_that_was_purged_is_stale(void **state)
 
 /* ---- RENEW ---- */
 
-static void w26_renew_lengthens_the_rows_of_its_token(void **state)
-{
+static void w26_renew_lengthens_the_rows_of_its_token(void **state) {
     struct suite *s = *state;
     struct op *a, *b, *op;
     csn_usec before;
@@ -509,8 +476,7 @@ static void w26_renew_lengthens_the_rows_of_its_token(void **state)
     assert_string_equal(outbox(s, "b1").token, b->claim.token);
 }
 
-static void w28_renew_counts_only_what_is_still_mine(void **state)
-{
+static void w28_renew_counts_only_what_is_still_mine(void **state) {
     struct suite *s = *state;
     struct op *a, *op;
 
@@ -528,8 +494,7 @@ static void w28_renew_counts_only_what_is_still_mine(void **state)
     assert_int_equal(outbox(s, "a1").lease_until, 0);
 }
 
-static void w26_a_renewed_row_is_not_recovered(void **state)
-{
+static void w26_a_renewed_row_is_not_recovered(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -543,8 +508,7 @@ static void w26_a_renewed_row_is_not_recovered(void **state)
 
 /* ---- RECOVER ---- */
 
-static void w22_rows_of_a_dead_owner_come_back(void **state)
-{
+static void w22_rows_of_a_dead_owner_come_back(void **state) {
     struct suite *s = *state;
     struct outbox_row before, row;
     struct attempt_row a;
@@ -577,8 +541,7 @@ static void w22_rows_of_a_dead_owner_come_back(void **state)
     assert_int_equal(claim(s, 1)->batch->msg[0].attempts, 2);
 }
 
-static void w102_claims_are_counted_through_crashes(void **state)
-{
+static void w102_claims_are_counted_through_crashes(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -593,8 +556,7 @@ static void w102_claims_are_counted_through_crashes(void **state)
     assert_int_equal(last_attempt(s, "e1", 3).attempt, 3);
 }
 
-static void w31_a_lease_too_far_ahead_is_over(void **state)
-{
+static void w31_a_lease_too_far_ahead_is_over(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -606,8 +568,7 @@ static void w31_a_lease_too_far_ahead_is_over(void **state)
     expect_status(s, "e1", "pending");
 }
 
-static void rows_of_fresh_lanes_come_back_at_once(void **state)
-{
+static void rows_of_fresh_lanes_come_back_at_once(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -622,8 +583,7 @@ static void rows_of_fresh_lanes_come_back_at_once(void **state)
     assert_string_equal(only_attempt(s, "e1").kind, "unanswered");
 }
 
-static void unknown_rows_become_due(void **state)
-{
+static void unknown_rows_become_due(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "soon", SETTLE_UNKNOWN);
     struct outbox_row row;
@@ -646,8 +606,7 @@ static void unknown_rows_become_due(void **state)
     expect_ids(claim(s, 10)->batch, "soon");
 }
 
-static void w31_an_unknown_row_too_far_ahead_is_due(void **state)
-{
+static void w31_an_unknown_row_too_far_ahead_is_due(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "e1", SETTLE_UNKNOWN);
 
@@ -661,8 +620,7 @@ static void w31_an_unknown_row_too_far_ahead_is_due(void **state)
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
-static void wait_for_route(struct suite *s, const char *id, const char *route)
-{
+static void wait_for_route(struct suite *s, const char *id, const char *route) {
     struct op *op = settling(s, id, SETTLE_WAITING);
 
     op->settle.item[0].waits_for = WAITS_ROUTE;
@@ -670,8 +628,7 @@ static void wait_for_route(struct suite *s, const char *id, const char *route)
     run_settled(s, op);
 }
 
-static void w35_open_routes_give_their_rows_back(void **state)
-{
+static void w35_open_routes_give_their_rows_back(void **state) {
     struct suite *s = *state;
     struct op *op;
     struct outbox_row row;
@@ -694,8 +651,7 @@ static void w35_open_routes_give_their_rows_back(void **state)
     expect_ids(claim(s, 10)->batch, "a c");
 }
 
-static void routes_give_back_the_oldest_first(void **state)
-{
+static void routes_give_back_the_oldest_first(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -713,8 +669,7 @@ static void routes_give_back_the_oldest_first(void **state)
     expect_status(s, "c", "waiting");
 }
 
-static void rows_that_wait_for_their_key_are_not_recovered(void **state)
-{
+static void rows_that_wait_for_their_key_are_not_recovered(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -729,10 +684,9 @@ static void rows_that_wait_for_their_key_are_not_recovered(void **state)
     expect_status(s, "v2", "waiting");
 }
 
-static void a_recovery_is_bounded(void **state)
-{
+static void a_recovery_is_bounded(void **state) {
     struct suite *s = *state;
-    static const uint32_t came[] = { 2, 2, 1 };
+    static const uint32_t came[] = {2, 2, 1};
     struct op *op;
 
     for (int i = 0; i < 5; i++) {
@@ -750,8 +704,7 @@ static void a_recovery_is_bounded(void **state)
     }
 }
 
-static void w29_a_recovery_without_the_lanes_changes_nothing(void **state)
-{
+static void w29_a_recovery_without_the_lanes_changes_nothing(void **state) {
     struct suite *s = *state;
     struct op *op = settling(s, "unknown", SETTLE_UNKNOWN);
 
@@ -775,8 +728,7 @@ static void w29_a_recovery_without_the_lanes_changes_nothing(void **state)
     assert_int_equal(op->recover.expired + op->recover.resent + op->recover.released, 0);
 }
 
-static void w22_order_holds_through_a_recovery(void **state)
-{
+static void w22_order_holds_through_a_recovery(void **state) {
     struct suite *s = *state;
     struct op *op;
 
@@ -794,46 +746,44 @@ static void w22_order_holds_through_a_recovery(void **state)
     expect_ids(claim(s, 10)->batch, "v3");
 }
 
-const struct CMUnitTest suite_settle[] = {
-    TEST(sent_writes_its_columns),
-    TEST(a_temporary_fault_backs_off),
-    TEST(the_first_fault_is_remembered),
-    TEST(a_row_that_is_given_back_keeps_its_place),
-    TEST(w40_no_answer_is_unknown),
-    TEST(a_closed_route_makes_rows_wait),
-    TEST(a_row_may_go_back_behind_its_key),
-    TEST(nobody_waits_for_a_row_that_has_ended),
-    TEST(the_first_of_a_key_never_waits_for_it),
-    TEST(w53_failed_keeps_its_evidence),
-    TEST(failed_writes_the_error_without_counting_it),
-    TEST(expired_is_cancelled),
-    TEST(w44_each_item_has_its_own_outcome),
-    TEST(a_text_at_its_limit_is_kept),
-    TEST(w62_stale_mark_after_takeover),
-    TEST(w63_stale_fail_after_takeover),
-    TEST(w63_stale_release_after_takeover),
-    TEST(w63_stale_unknown_after_takeover),
-    TEST(w63_stale_wait_after_takeover),
-    TEST(w63_stale_cancel_after_takeover),
-    TEST(w65_one_stale_row_does_not_hurt_the_others),
-    TEST(w61_a_second_mark_is_stale_and_changes_nothing),
-    TEST(w64_a_late_answer_does_not_meet_a_replay),
-    TEST(w110_a_row_that_is_not_sending_is_not_marked),
-    TEST(w67_a_row_that_was_purged_is_stale),
-    TEST(w26_renew_lengthens_the_rows_of_its_token),
-    TEST(w28_renew_counts_only_what_is_still_mine),
-    TEST(w26_a_renewed_row_is_not_recovered),
-    TEST(w22_rows_of_a_dead_owner_come_back),
-    TEST(w102_claims_are_counted_through_crashes),
-    TEST(w31_a_lease_too_far_ahead_is_over),
-    TEST(rows_of_fresh_lanes_come_back_at_once),
-    TEST(unknown_rows_become_due),
-    TEST(w31_an_unknown_row_too_far_ahead_is_due),
-    TEST(w35_open_routes_give_their_rows_back),
-    TEST(routes_give_back_the_oldest_first),
-    TEST(rows_that_wait_for_their_key_are_not_recovered),
-    TEST(a_recovery_is_bounded),
-    TEST(w29_a_recovery_without_the_lanes_changes_nothing),
-    TEST(w22_order_holds_through_a_recovery),
-    TEST_END
-};
+const struct CMUnitTest suite_settle[] = {TEST(sent_writes_its_columns),
+                                          TEST(a_temporary_fault_backs_off),
+                                          TEST(the_first_fault_is_remembered),
+                                          TEST(a_row_that_is_given_back_keeps_its_place),
+                                          TEST(w40_no_answer_is_unknown),
+                                          TEST(a_closed_route_makes_rows_wait),
+                                          TEST(a_row_may_go_back_behind_its_key),
+                                          TEST(nobody_waits_for_a_row_that_has_ended),
+                                          TEST(the_first_of_a_key_never_waits_for_it),
+                                          TEST(w53_failed_keeps_its_evidence),
+                                          TEST(failed_writes_the_error_without_counting_it),
+                                          TEST(expired_is_cancelled),
+                                          TEST(w44_each_item_has_its_own_outcome),
+                                          TEST(a_text_at_its_limit_is_kept),
+                                          TEST(w62_stale_mark_after_takeover),
+                                          TEST(w63_stale_fail_after_takeover),
+                                          TEST(w63_stale_release_after_takeover),
+                                          TEST(w63_stale_unknown_after_takeover),
+                                          TEST(w63_stale_wait_after_takeover),
+                                          TEST(w63_stale_cancel_after_takeover),
+                                          TEST(w65_one_stale_row_does_not_hurt_the_others),
+                                          TEST(w61_a_second_mark_is_stale_and_changes_nothing),
+                                          TEST(w64_a_late_answer_does_not_meet_a_replay),
+                                          TEST(w110_a_row_that_is_not_sending_is_not_marked),
+                                          TEST(w67_a_row_that_was_purged_is_stale),
+                                          TEST(w26_renew_lengthens_the_rows_of_its_token),
+                                          TEST(w28_renew_counts_only_what_is_still_mine),
+                                          TEST(w26_a_renewed_row_is_not_recovered),
+                                          TEST(w22_rows_of_a_dead_owner_come_back),
+                                          TEST(w102_claims_are_counted_through_crashes),
+                                          TEST(w31_a_lease_too_far_ahead_is_over),
+                                          TEST(rows_of_fresh_lanes_come_back_at_once),
+                                          TEST(unknown_rows_become_due),
+                                          TEST(w31_an_unknown_row_too_far_ahead_is_due),
+                                          TEST(w35_open_routes_give_their_rows_back),
+                                          TEST(routes_give_back_the_oldest_first),
+                                          TEST(rows_that_wait_for_their_key_are_not_recovered),
+                                          TEST(a_recovery_is_bounded),
+                                          TEST(w29_a_recovery_without_the_lanes_changes_nothing),
+                                          TEST(w22_order_holds_through_a_recovery),
+                                          TEST_END};

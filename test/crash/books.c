@@ -94,7 +94,8 @@ static const struct rule rules[] = {
      "  (SELECT count(*) FROM s.outbox_events WHERE event_type = 'InventoryRejected')"},
     {"no answer was too late", "SELECT count(*) FROM consumer_inbox WHERE verdict <> 'done'"},
     {"an order's state fits its reservation",
-     "SELECT count(*) FROM orders o LEFT JOIN s.reservation r USING (order_id) WHERE o.qty > 0 AND\n"
+     "SELECT count(*) FROM orders o LEFT JOIN s.reservation r USING (order_id) WHERE o.qty > 0 "
+     "AND\n"
      "  o.state <> CASE r.state WHEN 'reserved' THEN 'confirmed' WHEN 'released' THEN 'cancelled'\n"
      "  ELSE 'rejected' END"},
     {"what was rolled back is nowhere",
@@ -125,8 +126,8 @@ static const struct rule canaries[] = {
     {"two effects of an order change places",
      "UPDATE s.effects SET version = 100 - version WHERE aggregate_id =\n"
      "  (SELECT aggregate_id FROM s.effects GROUP BY 1 HAVING count(*) > 1 LIMIT 1)"},
-    {"an event is pending",
-     "UPDATE outbox_events SET status = 'pending' WHERE seq = (SELECT max(seq) FROM outbox_events)"},
+    {"an event is pending", "UPDATE outbox_events SET status = 'pending' WHERE seq = (SELECT "
+                            "max(seq) FROM outbox_events)"},
     {"an event is gone",
      "DELETE FROM outbox_events WHERE seq = (SELECT max(seq) FROM outbox_events)"},
     {"an order is gone", "DELETE FROM orders WHERE order_id = (SELECT max(order_id) FROM orders)"},

@@ -2,9 +2,9 @@
  *
  *   crash-failpoints [--quick] [--jobs N] [--only PLACE] [--keep]
  *
- * One scenario is one fresh shop with twenty events (a refusal, a poison, one to be tried again with
- * two that wait behind it, one that a dead dispatcher left), one daemon with the failpoint, and
- * small groups of such events until the place was hit:
+ * One scenario is one fresh shop with twenty events (a refusal, a poison, one to be tried again
+ * with two that wait behind it, one that a dead dispatcher left), one daemon with the failpoint,
+ * and small groups of such events until the place was hit:
  *
  *   crash@1, crash@3   the daemon dies there; another starts and finishes
  *   pause@1            it stands there for one and a half leases while another takes over; then it
@@ -53,7 +53,7 @@ struct scenario {
     int hit;
     /* written by the process that runs it */
     bool good;
-    int64_t hits;       /* of the daemon that had the failpoint; all places are in all_hits */
+    int64_t hits; /* of the daemon that had the failpoint; all places are in all_hits */
     int64_t all_hits[FAIL_NR];
     int64_t duplicates;
     char said[1000];

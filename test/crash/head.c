@@ -6,8 +6,8 @@
  * that failed and its followers: from the moment when the last follower waits, how fast are they
  * sent now? A row that waits must cost the others nothing, so that the second rate is nearly the
  * first. A machine that does other things disturbs one measurement or the other: the pair is
- * measured again, --rounds times at most, until it holds. Then `consign event cancel` ends the head,
- * and its followers must be sent in the order of their versions, each once. */
+ * measured again, --rounds times at most, until it holds. Then `consign event cancel` ends the
+ * head, and its followers must be sent in the order of their versions, each once. */
 #include "world.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -83,14 +83,15 @@ static bool script(struct run *r, const char *sql) {
 }
 
 static void add_events(struct text *t, const char *id, const char *key, int64_t n, int64_t keys) {
-    text_add(t,
-             "INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version,\n"
-             "  event_type, payload)\n"
-             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < %" PRId64
-             ")\n"
-             "SELECT '%s' || i, 'key', '%s' || (i %% %" PRId64 "), 2 + i / %" PRId64
-             ", 'Step', '{}' FROM n;\n",
-             n, id, key, keys, keys);
+    text_add(
+        t,
+        "INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version,\n"
+        "  event_type, payload)\n"
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < %" PRId64
+        ")\n"
+        "SELECT '%s' || i, 'key', '%s' || (i %% %" PRId64 "), 2 + i / %" PRId64
+        ", 'Step', '{}' FROM n;\n",
+        n, id, key, keys, keys);
 }
 
 static bool is_done(struct run *r, const char *sql, csn_usec rest) {
@@ -123,8 +124,9 @@ static double cpu_of(pid_t pid) {
 
 /* From now until all that is due was sent. */
 static bool measure(struct run *r, struct drain *ret) {
-    static const char left[] = "SELECT (SELECT count(*) FROM outbox_events WHERE status = 'pending')"
-                               " + (SELECT count(*) FROM outbox_events WHERE status = 'sending')";
+    static const char left[] =
+        "SELECT (SELECT count(*) FROM outbox_events WHERE status = 'pending')"
+        " + (SELECT count(*) FROM outbox_events WHERE status = 'sending')";
     static const char none[] = "SELECT NOT EXISTS (SELECT 1 FROM outbox_events WHERE status IN"
                                " ('pending', 'sending', 'unknown'))";
     csn_usec began = time_now();
@@ -158,7 +160,8 @@ static bool fail_the_head(struct run *r) {
     return script(r, "INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id,\n"
                      "  aggregate_version, event_type, payload)\n"
                      "VALUES ('HEAD', 'key', 'head0', 1, 'NobodyTakesThis', '{}')") &&
-           (is_done(r, "SELECT status = 'failed' FROM outbox_events WHERE event_id = 'HEAD'", POLL) ||
+           (is_done(r, "SELECT status = 'failed' FROM outbox_events WHERE event_id = 'HEAD'",
+                    POLL) ||
             failed("the head does not fail"));
 }
 
@@ -205,15 +208,18 @@ static bool cancel_head(const struct options *o, struct run *r) {
         return failed("not all followers wait");
     }
     csn_usec began = time_now();
-    int code = run_program(&r->w, (const char *const[]){"event", "cancel", "HEAD", "-c", yaml,
-                                                        "--reason", "nobody takes it", NULL},
+    int code = run_program(&r->w,
+                           (const char *const[]){"event", "cancel", "HEAD", "-c", yaml, "--reason",
+                                                 "nobody takes it", NULL},
                            out);
     if (code != 0) {
         printf("  see %s\n", out);
         return failed("consign event cancel");
     }
-    if (!is_done(r, "SELECT NOT EXISTS (SELECT 1 FROM outbox_events WHERE status IN"
-                    " ('waiting', 'pending', 'sending', 'unknown'))", 4 * POLL)) {
+    if (!is_done(r,
+                 "SELECT NOT EXISTS (SELECT 1 FROM outbox_events WHERE status IN"
+                 " ('waiting', 'pending', 'sending', 'unknown'))",
+                 4 * POLL)) {
         return failed("the followers are not sent");
     }
     double seconds = (double)(time_now() - began) / 1e6;
@@ -226,10 +232,12 @@ static bool check_order(const struct options *o, struct run *r) {
     char all[200];
     struct text t;
     text_init(&t, all, sizeof all);
-    text_add(&t, "SELECT (SELECT count(*) FROM consign_queue) - %" PRId64, o->followers + o->others);
+    text_add(&t, "SELECT (SELECT count(*) FROM consign_queue) - %" PRId64,
+             o->followers + o->others);
     bool good = check(r, "each event is in the queue once", all);
-    good &= check(r, "rows that were not sent", "SELECT count(*) FROM outbox_events WHERE status <>"
-                                                " 'sent' AND event_id <> 'HEAD'");
+    good &= check(r, "rows that were not sent",
+                  "SELECT count(*) FROM outbox_events WHERE status <>"
+                  " 'sent' AND event_id <> 'HEAD'");
     good &= check(r, "events that overtook an earlier one of their key",
                   "SELECT count(*) FROM (SELECT aggregate_version v, lag(aggregate_version, 1, 1)\n"
                   "  OVER (PARTITION BY aggregate_id ORDER BY pos) before FROM consign_queue)\n"
@@ -238,9 +246,12 @@ static bool check_order(const struct options *o, struct run *r) {
 }
 
 static void say_counters(struct run *r) {
-    static const char parked[] = "SELECT max(json_extract(counters, '$.parked')) FROM consign_members",
-                      claims[] = "SELECT max(json_extract(counters, '$.claims')) FROM consign_members";
-    printf("  the daemon counted %" PRId64 " parked rows beside %" PRId64 " claims that took rows\n",
+    static const char parked[] =
+        "SELECT max(json_extract(counters, '$.parked')) FROM consign_members",
+                      claims[] =
+                          "SELECT max(json_extract(counters, '$.claims')) FROM consign_members";
+    printf("  the daemon counted %" PRId64 " parked rows beside %" PRId64
+           " claims that took rows\n",
            count_of(r->db, parked), count_of(r->db, claims));
 }
 

@@ -35,9 +35,9 @@ enum fate { FATE_LIVE, FATE_KILL, FATE_CRASH, FATE_PAUSE };
 struct slot {
     struct daemon_process d;
     enum fate fate;
-    int start; /* index of this start */
+    int start;         /* index of this start */
     bool idle_will_do; /* its fate may strike while another one has the lanes */
-    int place; /* enum failpoint, with FATE_CRASH */
+    int place;         /* enum failpoint, with FATE_CRASH */
     csn_usec started, act_at, go_on_at;
 };
 
@@ -96,8 +96,8 @@ static bool start_slot(struct run *r, struct slot *s, bool live) {
     text_init(&t, name, sizeof name);
     text_add(&t, "daemon-%d-%04d.log", (int)(s - r->slot), r->starts);
     s->fate = live ? FATE_LIVE
-                   : (enum fate[]){FATE_KILL, FATE_CRASH, FATE_CRASH, FATE_CRASH, FATE_KILL,
-                                   FATE_PAUSE}[prng_below(&r->chance, 6)];
+                   : (enum fate[]){FATE_KILL,  FATE_CRASH, FATE_CRASH,
+                                   FATE_CRASH, FATE_KILL,  FATE_PAUSE}[prng_below(&r->chance, 6)];
     s->idle_will_do = prng_below(&r->chance, 6) == 0;
     s->place = (int)prng_below(&r->chance, FAIL_NR);
     if (s->fate == FATE_CRASH) {

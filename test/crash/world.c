@@ -163,7 +163,7 @@ static pid_t start_program(const struct world *w, const char *const *words, cons
     if (pid != 0) {
         return pid;
     }
-    char *argv[WORDS] = {(char *)(uintptr_t)"consign"};
+    char *argv[WORDS] = {(char *)(uintptr_t) "consign"};
     for (int i = 0; words[i] && i < WORDS - 2; i++) {
         argv[i + 1] = (char *)(uintptr_t)words[i];
     }

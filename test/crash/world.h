@@ -1,8 +1,8 @@
 /* world.h: what the crash programs share: a shop in a folder, its daemons, its writers, its books.
  *
  * The shop is the demo's, with two differences: its tables refuse nothing (no key, no constraint),
- * so that an effect that comes twice is seen and not masked; and every handler adds a row to a table
- * `effects`, so that the order of effects can be read afterwards. The books are SQL over both
+ * so that an effect that comes twice is seen and not masked; and every handler adds a row to a
+ * table `effects`, so that the order of effects can be read afterwards. The books are SQL over both
  * databases and know nothing of what the daemons say about themselves. */
 #ifndef CSN_TEST_CRASH_WORLD_H
 #define CSN_TEST_CRASH_WORLD_H
@@ -41,7 +41,7 @@ struct daemon_process {
 /* failpoints and hits (a file) may be NULL. */
 bool daemon_start(const struct world *w, struct daemon_process *d, const char *name,
                   const char *failpoints, const char *hits);
-bool daemon_ready(struct daemon_process *d);         /* its log says so; looked at once a call */
+bool daemon_ready(struct daemon_process *d); /* its log says so; looked at once a call */
 bool daemon_says(const struct daemon_process *d, const char *text);
 bool daemon_ended(struct daemon_process *d, int *ret_status); /* reaped; pid is 0 afterwards */
 bool daemon_wait_ready(struct daemon_process *d, csn_usec bound);
@@ -85,7 +85,7 @@ void pen_commit(struct pen *p, const struct order_event *e, int n);
 
 /* ---- the books ---- */
 
-bool world_quiet(struct db *d);          /* nothing is under way any more */
+bool world_quiet(struct db *d);               /* nothing is under way any more */
 int64_t books_check(struct db *d, FILE *out); /* number of rules that do not hold, each said */
 /* Breaks each thing that the books should see, in a transaction that is rolled back; false: one was
  * not seen, or there was nothing to break. */

@@ -168,8 +168,8 @@ static pid_t start_one(struct writers *all, const struct world *world, int numbe
 
 bool writers_start(struct writers *w, const struct world *world, int n, int rate, uint64_t seed) {
     w->n = n < WRITERS_MAX ? n : WRITERS_MAX;
-    w->shared = mmap(NULL, sizeof *w->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                     -1, 0);
+    w->shared =
+        mmap(NULL, sizeof *w->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (w->shared == MAP_FAILED) {
         w->shared = NULL;
         return false;

@@ -8,9 +8,9 @@
 enum { WRITERS_MAX = 32 };
 
 struct writer_counts {
-    _Atomic int64_t orders;     /* acknowledged; also the numbers 0 … orders - 1 of its orders */
-    _Atomic int64_t events;     /* acknowledged */
-    _Atomic int64_t undone;     /* transactions rolled back on purpose */
+    _Atomic int64_t orders; /* acknowledged; also the numbers 0 … orders - 1 of its orders */
+    _Atomic int64_t events; /* acknowledged */
+    _Atomic int64_t undone; /* transactions rolled back on purpose */
 };
 
 struct writers_shared {

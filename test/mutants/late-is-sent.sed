@@ -1,4 +1,4 @@
 # file: src/core/relay.c
 # killer: sim
 # what: an answer that is late is taken for a yes
-s/faulted(r, f, i, FAULT_UNKNOWN, ERR_BROKER_NO_ANSWER, "no answer from the broker in time", now);/ready(f, i, SETTLE_SENT);/
+s/faulted(r, f, i, FAULT_UNKNOWN, ERR_BROKER_NO_ANSWER, late, now);/ready(f, i, SETTLE_SENT);/

@@ -1,4 +1,5 @@
-/* actors.c: who is not a process of ours: producers, the person at the console, reconcile, and the handlers' business. */
+/* actors.c: who is not a process of ours: producers, the person at the console, reconcile, and the
+ * handlers' business. */
 #include "sim.h"
 
 #include <stdio.h>
@@ -6,23 +7,20 @@
 const char *const consumer_names[CONSUMERS] = {"reserve", "result", "audit"};
 const char *const consumer_matches[CONSUMERS] = {"Order*", "Stock*", "Order*,Audit*"};
 
-uint32_t consumer_store(uint32_t consumer)
-{
+uint32_t consumer_store(uint32_t consumer) {
     return consumer == 1 ? 0 : 1;
 }
 
-uint32_t consumer_number(const char *name)
-{
+uint32_t consumer_number(const char *name) {
     uint32_t i = 0;
     while (i < CONSUMERS - 1 && strcmp(consumer_names[i], name) != 0)
         i++;
     return i;
 }
 
-/* ---- producers -------------------------------------------------------------------------------------------------------------- */
+/* ---- producers ---- */
 
-static const char *event_type(struct sim *s)
-{
+static const char *event_type(struct sim *s) {
     static const char *const types[] = {"OrderCreated", "OrderPaid", "OrderShipped", "AuditNote"};
     if (sim_fault(s, FAULT_RETURNED))
         return "NobodyCares";
@@ -32,23 +30,26 @@ static const char *event_type(struct sim *s)
 }
 
 /* Mostly one higher; sometimes the same once more: then the order of the rows decides. */
-static uint64_t next_version(struct sim *s, uint32_t key)
-{
+static uint64_t next_version(struct sim *s, uint32_t key) {
     bool same = s->plan.ties && s->version[key] && sim_below(s, 8) == 0;
     s->version[key] += !same;
     return s->version[key];
 }
 
-static void insert(struct sim *s, uint32_t key)
-{
+static void insert(struct sim *s, uint32_t key) {
     char id[TOKEN_SIZE], name[16], payload[64];
     csn_usec due_in = 0, expires_in = 0;
     snprintf(id, sizeof id, "e%u", s->produced);
     snprintf(name, sizeof name, "k%u", key);
     snprintf(payload, sizeof payload, "{\"n\":%u}", s->produced);
-    struct message m = {.id = bytes_of(id), .aggregate_type = bytes_of("order"), .aggregate_id = bytes_of(name),
-                        .event_type = bytes_of(event_type(s)), .payload = bytes_of(payload), .version = next_version(s, key),
-                        .schema_version = 1, .correlation_id = bytes_of(name)};
+    struct message m = {.id = bytes_of(id),
+                        .aggregate_type = bytes_of("order"),
+                        .aggregate_id = bytes_of(name),
+                        .event_type = bytes_of(event_type(s)),
+                        .payload = bytes_of(payload),
+                        .version = next_version(s, key),
+                        .schema_version = 1,
+                        .correlation_id = bytes_of(name)};
     s->produced++;
     if (sim_fault(s, FAULT_EXPIRES))
         expires_in = sim_between(s, 1, s->plan.lease);
@@ -58,8 +59,7 @@ static void insert(struct sim *s, uint32_t key)
 }
 
 /* One transaction: one to three events, of one key or of several, all of them or none. */
-void produce(struct sim *s, uint32_t producer)
-{
+void produce(struct sim *s, uint32_t producer) {
     if (s->produced >= s->plan.events)
         return;
     uint32_t n = 1 + (uint32_t)sim_below(s, 3), key = (uint32_t)sim_below(s, s->plan.keys);
@@ -71,19 +71,20 @@ void produce(struct sim *s, uint32_t producer)
     }
     sim_trace(s, "producer %u: %s %u events", producer, rollback ? "rolls back" : "commits", n);
     csn_usec mean = s->plan.cruel * s->plan.producers / (s->plan.events / 2 + 1);
-    sim_at(s, s->now + (sim_below(s, 4) ? sim_between(s, 0, mean * 2) : sim_between(s, 0, MS)), EV_PRODUCE, NULL, producer, 0);
+    sim_at(s, s->now + (sim_below(s, 4) ? sim_between(s, 0, mean * 2) : sim_between(s, 0, MS)),
+           EV_PRODUCE, NULL, producer, 0);
 }
 
-/* ---- handlers --------------------------------------------------------------------------------------------------------------- */
+/* ---- handlers ---- */
 
 enum { FATE_SHARE = 10000 };
 
-/* What the business will say to this event at this consumer; drawn from the seed and the names, so that it is the same each time. */
-enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer)
-{
-    static const enum fault_kind fates[] = {FAULT_VERDICT_REFUSED, FAULT_VERDICT_RETRY, FAULT_VERDICT_BUDGET,
-                                            FAULT_VERDICT_POISON, FAULT_VERDICT_CONFLICT, FAULT_VERDICT_EARLY,
-                                            FAULT_VERDICT_UNKNOWN};
+/* What the business will say to this event at this consumer; drawn from the seed and the names, so
+ * that it is the same each time. */
+enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer) {
+    static const enum fault_kind fates[] = {
+        FAULT_VERDICT_REFUSED,  FAULT_VERDICT_RETRY, FAULT_VERDICT_BUDGET, FAULT_VERDICT_POISON,
+        FAULT_VERDICT_CONFLICT, FAULT_VERDICT_EARLY, FAULT_VERDICT_UNKNOWN};
     uint64_t h = bytes_hash(id, s->seed * CONSUMERS + consumer) % FATE_SHARE;
     for (size_t i = 0; i < ARRAY_LEN(fates); i++) {
         if (h < s->plan.rate[fates[i]])
@@ -93,23 +94,22 @@ enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer)
     return FAULT_NR;
 }
 
-/* With a broker that swaps neighbours the handler gates by version: an event of the key that is at the broker, is for this consumer
- * and has not been applied comes first. */
-static bool comes_too_early(struct sim *s, const struct truth *t, uint32_t consumer)
-{
+/* With a broker that swaps neighbours the handler gates by version: an event of the key that is at
+ * the broker, is for this consumer and has not been applied comes first. */
+static bool comes_too_early(struct sim *s, const struct truth *t, uint32_t consumer) {
     const struct fake_key *k = t->row->key;
     struct fake_store *home = &s->store[consumer_store(consumer)];
     for (uint32_t i = 0; i < k->n && k->row[i] != t->row; i++) {
         const struct truth *before = k->row[i]->mark;
-        const struct fake_inbox *b = fake_inbox_find(home, fake_consumer(home, consumer_names[consumer]), k->row[i]->content.id);
+        const struct fake_inbox *b = fake_inbox_find(
+            home, fake_consumer(home, consumer_names[consumer]), k->row[i]->content.id);
         if (before->copies[consumer] && !before->lost && (!b || b->status == INBOX_WAITING))
             return true;
     }
     return false;
 }
 
-static csn_verdict verdict_of(enum fault_kind fate, uint32_t runs, uint64_t twice)
-{
+static csn_verdict verdict_of(enum fault_kind fate, uint32_t runs, uint64_t twice) {
     bool first = runs <= 1 + twice;
     switch (fate) {
     case FAULT_VERDICT_REFUSED:
@@ -131,18 +131,22 @@ static csn_verdict verdict_of(enum fault_kind fate, uint32_t runs, uint64_t twic
     }
 }
 
-csn_verdict decide(const struct message *m, void *arg)
-{
-    const struct { struct life *life; uint32_t consumer; } *a = arg;
+csn_verdict decide(const struct message *m, void *arg) {
+    const struct {
+        struct life *life;
+        uint32_t consumer;
+    } *a = arg;
     struct sim *s = a->life->sim;
     struct truth *t = truth_of(s, m->id);
     struct fake_store *store = &s->store[consumer_store(a->consumer)];
     enum fault_kind fate = fate_of(s, m->id, a->consumer);
     t->runs[a->consumer]++;
-    const struct fake_key *k = fake_key_of(store, fake_consumer(store, consumer_names[a->consumer]) + 1, m->aggregate_type,
-                                           m->aggregate_id);
+    const struct fake_key *k =
+        fake_key_of(store, fake_consumer(store, consumer_names[a->consumer]) + 1, m->aggregate_type,
+                    m->aggregate_id);
     csn_verdict v;
-    if (t->lost && (k->applied > m->version || (k->applied == m->version && k->applied_seq > t->row->seq))) {
+    if (t->lost &&
+        (k->applied > m->version || (k->applied == m->version && k->applied_seq > t->row->seq))) {
         fate = FAULT_VERDICT_LATE;
         v = CSN_LATE;
     } else if (s->plan.reorder && comes_too_early(s, t, a->consumer)) {
@@ -156,16 +160,17 @@ csn_verdict decide(const struct message *m, void *arg)
     return v;
 }
 
-bool emits(const struct message *m, void *arg)
-{
-    const struct { struct life *life; uint32_t consumer; } *a = arg;
+bool emits(const struct message *m, void *arg) {
+    const struct {
+        struct life *life;
+        uint32_t consumer;
+    } *a = arg;
     return a->consumer == 0 && bytes_is(m->event_type, "OrderCreated");
 }
 
-/* ---- the person at the console ---------------------------------------------------------------------------------------------- */
+/* ---- the person at the console ---- */
 
-static void retry_event(struct sim *s, struct fake_store *store, struct fake_row *r)
-{
+static void retry_event(struct sim *s, struct fake_store *store, struct fake_row *r) {
     sim_happened(s, FAULT_OPERATOR_RETRY);
     r->failures = r->tries = 0;
     r->first_failed_at = 0;
@@ -173,17 +178,16 @@ static void retry_event(struct sim *s, struct fake_store *store, struct fake_row
     fake_operate(store, r, ROW_PENDING, false);
 }
 
-/* Nobody knows whether a cancelled event is at the broker already: order is not asked of it any more. */
-static void cancel_event(struct sim *s, struct fake_store *store, struct fake_row *r)
-{
+/* Nobody knows whether a cancelled event is at the broker already: order is not asked of it any
+ * more. */
+static void cancel_event(struct sim *s, struct fake_store *store, struct fake_row *r) {
     sim_happened(s, FAULT_OPERATOR_CANCEL);
     ((struct truth *)r->mark)->lost = true;
     fake_operate(store, r, ROW_CANCELLED, true);
 }
 
 /* In kind times every failed event is looked at once; some stay failed. */
-static void look_at_row(struct sim *s, struct fake_store *store, struct fake_row *r)
-{
+static void look_at_row(struct sim *s, struct fake_store *store, struct fake_row *r) {
     struct truth *t = r->mark;
     bool failed = r->status == ROW_FAILED;
     if (s->kind) {
@@ -195,15 +199,16 @@ static void look_at_row(struct sim *s, struct fake_store *store, struct fake_row
             cancel_event(s, store, r);
         return;
     }
-    bool cancels = failed || r->status == ROW_UNKNOWN || r->status == ROW_WAITING || r->status == ROW_PENDING;
+    bool cancels =
+        failed || r->status == ROW_UNKNOWN || r->status == ROW_WAITING || r->status == ROW_PENDING;
     if (failed && sim_below(s, 10000) < s->plan.rate[FAULT_OPERATOR_RETRY])
         retry_event(s, store, r);
-    else if (cancels && sim_below(s, 10000) < s->plan.rate[FAULT_OPERATOR_CANCEL] / (failed ? 1 : 20))
+    else if (cancels &&
+             sim_below(s, 10000) < s->plan.rate[FAULT_OPERATOR_CANCEL] / (failed ? 1 : 20))
         cancel_event(s, store, r);
 }
 
-void operate(struct sim *s)
-{
+void operate(struct sim *s) {
     s->operating = true;
     for (uint32_t i = 0; i < STORES; i++)
         for (uint32_t k = 0; k < s->store[i].outbox.live.n; k++)
@@ -213,23 +218,23 @@ void operate(struct sim *s)
     sim_at(s, s->now + sim_between(s, 200 * MS, 800 * MS), EV_OPERATE, NULL, 0, 0);
 }
 
-/* ---- reconcile -------------------------------------------------------------------------------------------------------------- */
+/* ---- reconcile ---- */
 
 /* A consumer that takes this event and has neither an inbox row nor a live copy in its queue. */
-static bool is_missing(struct sim *s, const struct truth *t)
-{
+static bool is_missing(struct sim *s, const struct truth *t) {
     for (uint32_t c = 0; c < CONSUMERS; c++) {
         struct fake_store *store = &s->store[consumer_store(c)];
-        if (glob_list_matches(consumer_matches[c], t->row->content.event_type) && t->live_copies[c] == 0 &&
+        if (glob_list_matches(consumer_matches[c], t->row->content.event_type) &&
+            t->live_copies[c] == 0 &&
             !fake_inbox_find(store, fake_consumer(store, consumer_names[c]), t->row->content.id))
             return true;
     }
     return false;
 }
 
-/* As `consign reconcile run outbox`: what was sent, is older than the grace and is missing goes out again under the same id. */
-void reconcile(struct sim *s)
-{
+/* As `consign reconcile run outbox`: what was sent, is older than the grace and is missing goes out
+ * again under the same id. */
+void reconcile(struct sim *s) {
     s->operating = true;
     for (uint32_t i = 0; i < s->truth.n && !s->stopped; i++) {
         struct truth *t = s->truth.at[i];

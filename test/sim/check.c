@@ -1,5 +1,6 @@
-/* check.c: what must hold, and the eyes that look. Three kinds of looks: at what a process asks for (check_submitted), judged by what
- * it was told before (check_reaped); at what changes in a store, as it changes (eyes); and at everything, once it is quiet. */
+/* check.c: what must hold, and the eyes that look. Three kinds of looks: at what a process asks for
+ * (check_submitted), judged by what it was told before (check_reaped); at what changes in a store,
+ * as it changes (eyes); and at everything, once it is quiet. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -11,8 +12,7 @@ static const char *const check_names[CHECK_NR] = {
 #undef X
 };
 
-void check(struct sim *s, enum check_kind c, bool holds, const char *format, ...)
-{
+void check(struct sim *s, enum check_kind c, bool holds, const char *format, ...) {
     s->tally->check[c]++;
     if (holds || s->failed)
         return;
@@ -27,15 +27,13 @@ void check(struct sim *s, enum check_kind c, bool holds, const char *format, ...
     sim_trace(s, "FAILED %s", s->why);
 }
 
-/* ---- truths ----------------------------------------------------------------------------------------------------------------- */
+/* ---- truths ---- */
 
-struct truth *truth_of(struct sim *s, csn_bytes id)
-{
+struct truth *truth_of(struct sim *s, csn_bytes id) {
     return fake_map_get(&s->truths, fake_id_hash(0, id));
 }
 
-void truth_add(struct sim *s, struct fake_store *store, struct fake_row *r)
-{
+void truth_add(struct sim *s, struct fake_store *store, struct fake_row *r) {
     struct truth *t = arena_take(&s->arena, sizeof *t);
     if (!t)
         __builtin_trap();
@@ -46,23 +44,20 @@ void truth_add(struct sim *s, struct fake_store *store, struct fake_row *r)
     s->changes++;
 }
 
-static uint64_t life_bit(const struct line *l)
-{
+static uint64_t life_bit(const struct line *l) {
     return UINT64_C(1) << l->life->number;
 }
 
 #define ID(b) (int)(b).size, (const char *)(b).data
 
-static bool is_for(const struct message *m, uint32_t consumer)
-{
+static bool is_for(const struct message *m, uint32_t consumer) {
     return glob_list_matches(consumer_matches[consumer], m->event_type);
 }
 
-/* ---- what a process asks for ------------------------------------------------------------------------------------------------ */
+/* ---- what a process asks for ---- */
 
 /* Expired and claimed together with it: it will be cancelled and never go out. */
-static bool is_expired_in(const struct sim *s, const struct op *op, const struct truth *t)
-{
+static bool is_expired_in(const struct sim *s, const struct op *op, const struct truth *t) {
     for (uint32_t i = 0; i < op->batch->n; i++) {
         const struct message *m = &op->batch->msg[i];
         if (bytes_equal(m->id, t->row->content.id))
@@ -71,9 +66,10 @@ static bool is_expired_in(const struct sim *s, const struct op *op, const struct
     return false;
 }
 
-/* The one before it in its key: ended, or confirmed to this very process, or earlier in the same atomic publish. */
-static bool may_follow(const struct line *l, const struct op *op, uint32_t i, const struct truth *t)
-{
+/* The one before it in its key: ended, or confirmed to this very process, or earlier in the same
+ * atomic publish. */
+static bool may_follow(const struct line *l, const struct op *op, uint32_t i,
+                       const struct truth *t) {
     const struct fake_row *before = row_before(t->row);
     if (!before || row_ended(before))
         return true;
@@ -86,17 +82,21 @@ static bool may_follow(const struct line *l, const struct op *op, uint32_t i, co
     return false;
 }
 
-static void asked_publish(struct line *l, const struct op *op)
-{
+static void asked_publish(struct line *l, const struct op *op) {
     struct sim *s = l->sim;
     for (uint32_t i = 0; i < op->publish.n; i++) {
         const struct message *m = &op->batch->msg[op->publish.item[i].msg];
         struct truth *t = truth_of(s, m->id);
-        check(s, CHECK_STRICT, may_follow(l, op, i, t), "%.*s is published before the one before it", ID(m->id));
-        check(s, CHECK_COVERED, t->lease_life != l->life->number || op->deadline - l->life->skew <= t->lease_from + s->plan.lease,
+        check(s, CHECK_STRICT, may_follow(l, op, i, t),
+              "%.*s is published before the one before it", ID(m->id));
+        check(s, CHECK_COVERED,
+              t->lease_life != l->life->number ||
+                  op->deadline - l->life->skew <= t->lease_from + s->plan.lease,
               "%.*s is published although its claim may be over before the answer", ID(m->id));
-        check(s, CHECK_EXPIRED, m->expires_in == CSN_USEC_NEVER || m->expires_in > s->now - t->claimed_from ||
-              t->lease_life != l->life->number, "%.*s has expired and is published", ID(m->id));
+        check(s, CHECK_EXPIRED,
+              m->expires_in == CSN_USEC_NEVER || m->expires_in > s->now - t->claimed_from ||
+                  t->lease_life != l->life->number,
+              "%.*s has expired and is published", ID(m->id));
         if (!s->kind)
             continue;
         bool nobody = bytes_is(m->event_type, "NobodyCares");
@@ -106,8 +106,8 @@ static void asked_publish(struct line *l, const struct op *op)
     }
 }
 
-static void check_pause(struct sim *s, const struct retry_policy *p, csn_usec pause, uint32_t tries, csn_bytes id)
-{
+static void check_pause(struct sim *s, const struct retry_policy *p, csn_usec pause, uint32_t tries,
+                        csn_bytes id) {
     csn_usec cap = p->base;
     for (uint32_t i = 0; i < tries && cap < p->max; i++)
         cap *= 2;
@@ -119,45 +119,51 @@ static void check_pause(struct sim *s, const struct retry_policy *p, csn_usec pa
           "%.*s pauses %lld us after %u tries", ID(id), (long long)pause, tries);
 }
 
-static void asked_settle_item(struct line *l, const struct op *op, uint32_t i)
-{
+static void asked_settle_item(struct line *l, const struct op *op, uint32_t i) {
     struct sim *s = l->sim;
     const struct settle_item *item = &op->settle.item[i];
     const struct message *m = &op->batch->msg[item->msg];
     const struct truth *t = truth_of(s, m->id);
     bool told_no = t->refused & life_bit(l), must = told_no && !(t->late & life_bit(l));
     if (item->to == SETTLE_SENT)
-        check(s, CHECK_CONFIRMED, t->confirmed & life_bit(l), "%.*s is marked sent and was not confirmed", ID(m->id));
+        check(s, CHECK_CONFIRMED, t->confirmed & life_bit(l),
+              "%.*s is marked sent and was not confirmed", ID(m->id));
     if (item->to == SETTLE_CANCELLED)
-        check(s, CHECK_EXPIRED, t->lease_life != l->life->number || (m->expires_in != CSN_USEC_NEVER && m->expires_in <= s->now - t->claimed_from),
+        check(s, CHECK_EXPIRED,
+              t->lease_life != l->life->number ||
+                  (m->expires_in != CSN_USEC_NEVER && m->expires_in <= s->now - t->claimed_from),
               "%.*s is cancelled and has not expired", ID(m->id));
     if (item->failure)
-        check(s, CHECK_BUDGET, told_no, "%.*s is charged with a fault that is not its own", ID(m->id));
+        check(s, CHECK_BUDGET, told_no, "%.*s is charged with a fault that is not its own",
+              ID(m->id));
     if (must && (item->to == SETTLE_PENDING || item->to == SETTLE_FAILED))
         check(s, CHECK_BUDGET, item->failure, "%.*s is not charged with its fault", ID(m->id));
     if (item->attempt && (item->to == SETTLE_PENDING || item->to == SETTLE_UNKNOWN))
         check_pause(s, &s->plan.relay, item->retry_in, m->tries, m->id);
     if (item->to == SETTLE_FAILED)
-        check(s, CHECK_BUDGET, (t->rejected & life_bit(l)) || m->failures + 1 >= s->plan.relay.failures ||
-              m->failing_for >= s->plan.relay.age, "%.*s has failed and its budget is not spent", ID(m->id));
+        check(s, CHECK_BUDGET,
+              (t->rejected & life_bit(l)) || m->failures + 1 >= s->plan.relay.failures ||
+                  m->failing_for >= s->plan.relay.age,
+              "%.*s has failed and its budget is not spent", ID(m->id));
     if (must && !(t->rejected & life_bit(l)) && m->failures + 1 >= s->plan.relay.failures)
-        check(s, CHECK_BUDGET, item->to == SETTLE_FAILED, "%.*s has spent its budget and goes on", ID(m->id));
+        check(s, CHECK_BUDGET, item->to == SETTLE_FAILED, "%.*s has spent its budget and goes on",
+              ID(m->id));
 }
 
-static void asked_settle(struct line *l, const struct op *op)
-{
+static void asked_settle(struct line *l, const struct op *op) {
     bool seen[BATCH_MAX] = {false};
-    check(l->sim, CHECK_WHOLE, op->settle.n == op->batch->n, "%u of %u rows are settled", op->settle.n, op->batch->n);
+    check(l->sim, CHECK_WHOLE, op->settle.n == op->batch->n, "%u of %u rows are settled",
+          op->settle.n, op->batch->n);
     for (uint32_t i = 0; i < op->settle.n; i++) {
         uint32_t msg = op->settle.item[i].msg;
-        check(l->sim, CHECK_WHOLE, msg < op->batch->n && !seen[msg], "row %u is settled twice", msg);
+        check(l->sim, CHECK_WHOLE, msg < op->batch->n && !seen[msg], "row %u is settled twice",
+              msg);
         seen[msg] = true;
         asked_settle_item(l, op, i);
     }
 }
 
-static void asked_ack(struct line *l, const struct op *op)
-{
+static void asked_ack(struct line *l, const struct op *op) {
     struct sim *s = l->sim;
     uint32_t c = consumer_number(op->ack.consumer);
     struct fake_store *store = &s->store[consumer_store(c)];
@@ -166,7 +172,8 @@ static void asked_ack(struct line *l, const struct op *op)
     for (uint32_t i = 0; i < op->ack.n; i++) {
         const struct message *m = &op->batch->msg[op->ack.msg[i]];
         acked[op->ack.msg[i]] = true;
-        check(s, CHECK_ACK, fake_inbox_find(store, fake_consumer(store, op->ack.consumer), m->id) != NULL,
+        check(s, CHECK_ACK,
+              fake_inbox_find(store, fake_consumer(store, op->ack.consumer), m->id) != NULL,
               "%.*s is acknowledged by %s and is not in its inbox", ID(m->id), op->ack.consumer);
     }
     for (uint32_t i = 0; i < op->batch->n; i++) {
@@ -174,22 +181,23 @@ static void asked_ack(struct line *l, const struct op *op)
         if (!acked[i])
             stopped |= part;
         else
-            check(s, CHECK_PREFIX, !(stopped & part), "%.*s is acknowledged past one that is not", ID(op->batch->msg[i].id));
+            check(s, CHECK_PREFIX, !(stopped & part), "%.*s is acknowledged past one that is not",
+                  ID(op->batch->msg[i].id));
     }
 }
 
-static void asked_apply(struct line *l, const struct op *op)
-{
+static void asked_apply(struct line *l, const struct op *op) {
     for (uint32_t i = 0; i < op->apply.n; i++) {
         const struct message *m = &op->batch->msg[op->apply.item[i].msg];
         bool can = m->expires_in != CSN_USEC_NEVER;
-        check(l->sim, CHECK_EXPIRED, can || !op->apply.item[i].expired, "%.*s does not expire and is skipped", ID(m->id));
-        check(l->sim, CHECK_EXPIRED, !can || m->expires_in > 0 || op->apply.item[i].expired, "%.*s has expired and is handled", ID(m->id));
+        check(l->sim, CHECK_EXPIRED, can || !op->apply.item[i].expired,
+              "%.*s does not expire and is skipped", ID(m->id));
+        check(l->sim, CHECK_EXPIRED, !can || m->expires_in > 0 || op->apply.item[i].expired,
+              "%.*s has expired and is handled", ID(m->id));
     }
 }
 
-static void asked_park(struct line *l, const struct op *op)
-{
+static void asked_park(struct line *l, const struct op *op) {
     struct sim *s = l->sim;
     const struct retry_policy *p = &s->plan.inbox;
     for (uint32_t i = 0; i < op->park.n; i++) {
@@ -198,15 +206,17 @@ static void asked_park(struct line *l, const struct op *op)
         if (item->to == PARK_RETRY)
             check_pause(s, p, item->retry_in, m->tries, m->id);
         if (item->to == PARK_RETRY && item->verdict == CSN_RETRY)
-            check(s, CHECK_BUDGET, m->failures + 1 < p->failures && item->failure, "%.*s is tried past its budget", ID(m->id));
+            check(s, CHECK_BUDGET, m->failures + 1 < p->failures && item->failure,
+                  "%.*s is tried past its budget", ID(m->id));
         if (item->verdict == CSN_OUTCOME_UNKNOWN || item->verdict == CSN_EARLY)
-            check(s, CHECK_BUDGET, !item->failure, "%.*s is charged for what is not its fault", ID(m->id));
+            check(s, CHECK_BUDGET, !item->failure, "%.*s is charged for what is not its fault",
+                  ID(m->id));
     }
 }
 
-void check_submitted(struct line *l, struct op *op)
-{
-    check(l->sim, CHECK_WHOLE, op->deadline > l->sim->now + l->life->skew, "an op of kind %d without a deadline ahead", (int)op->kind);
+void check_submitted(struct line *l, struct op *op) {
+    check(l->sim, CHECK_WHOLE, op->deadline > l->sim->now + l->life->skew,
+          "an op of kind %d without a deadline ahead", (int)op->kind);
     if (op->kind == OP_PUBLISH)
         asked_publish(l, op);
     else if (op->kind == OP_SETTLE)
@@ -219,10 +229,9 @@ void check_submitted(struct line *l, struct op *op)
         asked_park(l, op);
 }
 
-/* ---- what a process is told ------------------------------------------------------------------------------------------------- */
+/* ---- what a process is told ---- */
 
-static void told_publish(struct line *l, const struct op *op)
-{
+static void told_publish(struct line *l, const struct op *op) {
     for (uint32_t i = 0; i < op->publish.n && op->result.status == CSN_OK; i++) {
         const struct publish_item *p = &op->publish.item[i];
         struct truth *t = truth_of(l->sim, op->batch->msg[p->msg].id);
@@ -239,8 +248,7 @@ static void told_publish(struct line *l, const struct op *op)
     }
 }
 
-static void told_renew(struct line *l, const struct op *op)
-{
+static void told_renew(struct line *l, const struct op *op) {
     if (op->result.status != CSN_OK || op->renew.renewed == 0)
         return;
     for (uint32_t i = 0; i < op->batch->n; i++) {
@@ -250,73 +258,75 @@ static void told_renew(struct line *l, const struct op *op)
     }
 }
 
-void check_reaped(struct line *l, struct op *op)
-{
+void check_reaped(struct line *l, struct op *op) {
     if (op->kind == OP_PUBLISH)
         told_publish(l, op);
     else if (op->kind == OP_RENEW && op->renew.table == TABLE_OUTBOX)
         told_renew(l, op);
 }
 
-/* ---- what was carried out --------------------------------------------------------------------------------------------------- */
+/* ---- what was carried out ---- */
 
-static void ran_claim(struct sim *s, const struct op *op)
-{
+static void ran_claim(struct sim *s, const struct op *op) {
     const struct batch *b = op->batch;
     uint32_t limit = op->kind == OP_CLAIM ? op->claim.limit : op->receive.limit;
-    check(s, CHECK_LIMITS, b->n <= limit && b->n <= b->cap, "%u messages were asked for and %u came", limit, b->n);
+    check(s, CHECK_LIMITS, b->n <= limit && b->n <= b->cap,
+          "%u messages were asked for and %u came", limit, b->n);
     for (uint32_t i = 1; i < b->n; i++) {
         const struct message *x = &b->msg[i - 1], *y = &b->msg[i];
-        bool same = bytes_equal(x->aggregate_id, y->aggregate_id) && bytes_equal(x->aggregate_type, y->aggregate_type);
-        check(s, CHECK_LIMITS, op->kind == OP_CLAIM ? !same || x->version <= y->version : x->seq < y->seq || x->lane != y->lane,
+        bool same = bytes_equal(x->aggregate_id, y->aggregate_id) &&
+                    bytes_equal(x->aggregate_type, y->aggregate_type);
+        check(s, CHECK_LIMITS,
+              op->kind == OP_CLAIM ? !same || x->version <= y->version
+                                   : x->seq < y->seq || x->lane != y->lane,
               "messages come out of order");
     }
 }
 
-void check_ran(struct line *l, struct op *op)
-{
+void check_ran(struct line *l, struct op *op) {
     if (op->kind == OP_CLAIM || op->kind == OP_RECEIVE)
         ran_claim(l->sim, op);
 }
 
-/* ---- the eyes --------------------------------------------------------------------------------------------------------------- */
+/* ---- the eyes ---- */
 
 /* From (row) to (column), by verbs; P sending sent unknown waiting failed held cancelled. */
 static const char *const legal[] = {
-    [ROW_PENDING] = " S  W   ", [ROW_SENDING] = "P SUWF C", [ROW_SENT] = "        ", [ROW_UNKNOWN] = "P       ",
-    [ROW_WAITING] = "P       ", [ROW_FAILED] = "        ", [ROW_HELD] = "        ", [ROW_CANCELLED] = "        "};
+    [ROW_PENDING] = " S  W   ", [ROW_SENDING] = "P SUWF C",  [ROW_SENT] = "        ",
+    [ROW_UNKNOWN] = "P       ", [ROW_WAITING] = "P       ",  [ROW_FAILED] = "        ",
+    [ROW_HELD] = "        ",    [ROW_CANCELLED] = "        "};
 static const char *const legal_by_hand[] = {
-    [ROW_PENDING] = "       C", [ROW_SENDING] = "        ", [ROW_SENT] = "P       ", [ROW_UNKNOWN] = "       C",
-    [ROW_WAITING] = "P      C", [ROW_FAILED] = "P      C", [ROW_HELD] = "       C", [ROW_CANCELLED] = "        "};
+    [ROW_PENDING] = "       C", [ROW_SENDING] = "        ",  [ROW_SENT] = "P       ",
+    [ROW_UNKNOWN] = "       C", [ROW_WAITING] = "P      C",  [ROW_FAILED] = "P      C",
+    [ROW_HELD] = "       C",    [ROW_CANCELLED] = "        "};
 
-static void saw_sent(struct sim *s, struct fake_row *r, struct truth *t)
-{
+static void saw_sent(struct sim *s, struct fake_row *r, struct truth *t) {
     t->sent_at = s->now;
     for (uint32_t c = 0; c < CONSUMERS; c++)
         if (is_for(&r->content, c))
-            check(s, CHECK_DURABLE, t->copies[c] > 0, "%.*s is sent and %s never got a copy", ID(r->content.id),
-                  consumer_names[c]);
+            check(s, CHECK_DURABLE, t->copies[c] > 0, "%.*s is sent and %s never got a copy",
+                  ID(r->content.id), consumer_names[c]);
 }
 
-static void saw_outbox_move(struct sim *s, struct fake_row *r, enum row_status from)
-{
+static void saw_outbox_move(struct sim *s, struct fake_row *r, enum row_status from) {
     struct truth *t = r->mark;
     const char *row = s->operating ? legal_by_hand[from] : legal[from];
-    check(s, CHECK_MOVES, row[r->status] != ' ', "%.*s moves from %s to %s", ID(r->content.id), row_status_name(from),
-          row_status_name(r->status));
+    check(s, CHECK_MOVES, row[r->status] != ' ', "%.*s moves from %s to %s", ID(r->content.id),
+          row_status_name(from), row_status_name(r->status));
     if (r->status == ROW_SENT)
         saw_sent(s, r, t);
     if (r->status == ROW_FAILED)
-        check(s, CHECK_BUDGET, r->failures <= t->faults, "%.*s counts %u failures of %u faults", ID(r->content.id),
-              r->failures, t->faults);
+        check(s, CHECK_BUDGET, r->failures <= t->faults, "%.*s counts %u failures of %u faults",
+              ID(r->content.id), r->failures, t->faults);
 }
 
-static void saw_move(void *arg, struct fake_store *store, struct fake_row *r, enum row_status from, bool work)
-{
+static void saw_move(void *arg, struct fake_store *store, struct fake_row *r, enum row_status from,
+                     bool work) {
     struct sim *s = arg;
     s->changes++;
     sim_mix(s, (uint64_t)r->seq * 64 + from * 8 + r->status + (work ? 7777 : 0));
-    sim_trace(s, "%s %s %.*s: %s to %s", store->name, work ? store->consumer[r->consumer] : "outbox", ID(r->content.id),
+    sim_trace(s, "%s %s %.*s: %s to %s", store->name,
+              work ? store->consumer[r->consumer] : "outbox", ID(r->content.id),
               row_status_name(from), row_status_name(r->status));
     if (!r->key->dirty)
         fake_list_add(&s->dirty, r->key);
@@ -325,22 +335,25 @@ static void saw_move(void *arg, struct fake_store *store, struct fake_row *r, en
         saw_outbox_move(s, r, from);
 }
 
-static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r, const struct op *op)
-{
+static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r,
+                      const struct op *op) {
     struct sim *s = arg;
     const struct line *l = s->running;
     uint64_t hash = bytes_hash(bytes_of(op->claim.token), 99);
     const struct op *had = fake_map_get(&s->tokens, hash);
     /* The serial of the claim is kept as a pointer: a token belongs to one claim. */
-    check(s, CHECK_TOKEN, !had || (uintptr_t)had == (uintptr_t)store->serial * 4 + (uintptr_t)(store - s->store) + 1,
+    check(s, CHECK_TOKEN,
+          !had ||
+              (uintptr_t)had == (uintptr_t)store->serial * 4 + (uintptr_t)(store - s->store) + 1,
           "token %s is used by two claims", op->claim.token);
-    fake_map_set(&s->tokens, hash, (void *)((uintptr_t)store->serial * 4 + (uintptr_t)(store - s->store) + 1));
+    fake_map_set(&s->tokens, hash,
+                 (void *)((uintptr_t)store->serial * 4 + (uintptr_t)(store - s->store) + 1));
     if (op->claim.table == TABLE_WORK)
         return;
     struct truth *t = r->mark;
     t->claims++;
-    check(s, CHECK_ATTEMPTS, r->attempts == t->claims, "%.*s counts %u attempts after %u claims", ID(r->content.id), r->attempts,
-          t->claims);
+    check(s, CHECK_ATTEMPTS, r->attempts == t->claims, "%.*s counts %u attempts after %u claims",
+          ID(r->content.id), r->attempts, t->claims);
     t->confirmed &= ~life_bit(l);
     t->refused &= ~life_bit(l);
     t->rejected &= ~life_bit(l);
@@ -349,29 +362,30 @@ static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r, c
     t->lease_from = t->claimed_from = op->deadline - s->plan.lock_wait - l->life->skew;
 }
 
-static void saw_stale(void *arg, struct fake_store *store, const struct op *op, uint32_t i)
-{
+static void saw_stale(void *arg, struct fake_store *store, const struct op *op, uint32_t i) {
     struct sim *s = arg;
     const struct fake_row *r = fake_outbox_find(store, op->batch->msg[op->settle.item[i].msg].id);
-    check(s, CHECK_STALE, r && (r->status != ROW_SENDING || strcmp(r->token, op->settle.token) != 0),
+    check(s, CHECK_STALE,
+          r && (r->status != ROW_SENDING || strcmp(r->token, op->settle.token) != 0),
           "a write under the right token was refused");
 }
 
-static void saw_lane(void *arg, struct fake_store *store, const char *name, uint32_t lane, const struct fake_lane *before,
-                     const struct fake_lane *now, csn_usec longest)
-{
+static void saw_lane(void *arg, struct fake_store *store, const char *name, uint32_t lane,
+                     const struct fake_lane *before, const struct fake_lane *now,
+                     csn_usec longest) {
     struct sim *s = arg;
     csn_usec at = fake_now(store);
     s->changes++;
-    check(s, CHECK_EPOCH, now->epoch == before->epoch + 1, "epoch of %s lane %u goes from %" PRIu64 " to %" PRIu64, name, lane,
-          before->epoch, now->epoch);
-    check(s, CHECK_OWNER, !before->owner[0] || before->lease_until <= at || before->lease_until > at + longest,
+    check(s, CHECK_EPOCH, now->epoch == before->epoch + 1,
+          "epoch of %s lane %u goes from %" PRIu64 " to %" PRIu64, name, lane, before->epoch,
+          now->epoch);
+    check(s, CHECK_OWNER,
+          !before->owner[0] || before->lease_until <= at || before->lease_until > at + longest,
           "%s lane %u was taken from a living owner", name, lane);
     sim_mix(s, now->epoch * 64 + lane);
 }
 
-static void saw_published(void *arg, struct fake_store *store, const struct fake_queue_row *q)
-{
+static void saw_published(void *arg, struct fake_store *store, const struct fake_queue_row *q) {
     struct sim *s = arg;
     struct truth *t = truth_of(s, q->content.id);
     uint32_t c = consumer_number(store->consumer[q->subscription]);
@@ -379,11 +393,11 @@ static void saw_published(void *arg, struct fake_store *store, const struct fake
     t->live_copies[c]++;
     s->changes++;
     sim_mix(s, q->content.seq);
-    sim_trace(s, "%s: %.*s for %s at %llu", store->name, ID(q->content.id), consumer_names[c], (unsigned long long)q->content.seq);
+    sim_trace(s, "%s: %.*s for %s at %llu", store->name, ID(q->content.id), consumer_names[c],
+              (unsigned long long)q->content.seq);
 }
 
-static void saw_delivered(void *arg, struct fake_store *store, const struct fake_queue_row *q)
-{
+static void saw_delivered(void *arg, struct fake_store *store, const struct fake_queue_row *q) {
     struct sim *s = arg;
     (void)store;
     s->changes++;
@@ -392,20 +406,19 @@ static void saw_delivered(void *arg, struct fake_store *store, const struct fake
         sim_happened(s, FAULT_REDELIVERED);
 }
 
-static void saw_acked(void *arg, struct fake_store *store, const struct fake_queue_row *q)
-{
+static void saw_acked(void *arg, struct fake_store *store, const struct fake_queue_row *q) {
     struct sim *s = arg;
     struct truth *t = truth_of(s, q->content.id);
     uint32_t c = consumer_number(store->consumer[q->subscription]);
     struct fake_store *home = &s->store[consumer_store(c)];
     s->changes++;
     t->live_copies[c]--;
-    check(s, CHECK_ACK, fake_inbox_find(home, fake_consumer(home, consumer_names[c]), q->content.id) != NULL,
+    check(s, CHECK_ACK,
+          fake_inbox_find(home, fake_consumer(home, consumer_names[c]), q->content.id) != NULL,
           "%.*s is acknowledged and %s does not have it", ID(q->content.id), consumer_names[c]);
 }
 
-static void saw_effect(void *arg, struct fake_store *store, const struct fake_effect *e)
-{
+static void saw_effect(void *arg, struct fake_store *store, const struct fake_effect *e) {
     struct sim *s = arg;
     struct truth *t = truth_of(s, e->id);
     uint32_t c = consumer_number(store->consumer[e->consumer]);
@@ -413,16 +426,21 @@ static void saw_effect(void *arg, struct fake_store *store, const struct fake_ef
     sim_mix(s, bytes_hash(e->id, c));
     sim_trace(s, "%s: effect of %.*s", consumer_names[c], ID(e->id));
     t->effects[c]++;
-    check(s, CHECK_ONE_EFFECT, t->effects[c] == 1, "%.*s has %u effects at %s", ID(e->id), t->effects[c], consumer_names[c]);
-    check(s, CHECK_INBOX, e->inbox->status == INBOX_DONE || e->inbox->status == INBOX_REFUSED, "an effect without its inbox row");
-    bool forward = e->version > e->key->applied || (e->version == e->key->applied && t->row->seq > e->key->applied_seq);
+    check(s, CHECK_ONE_EFFECT, t->effects[c] == 1, "%.*s has %u effects at %s", ID(e->id),
+          t->effects[c], consumer_names[c]);
+    check(s, CHECK_INBOX, e->inbox->status == INBOX_DONE || e->inbox->status == INBOX_REFUSED,
+          "an effect without its inbox row");
+    bool forward = e->version > e->key->applied ||
+                   (e->version == e->key->applied && t->row->seq > e->key->applied_seq);
     check(s, CHECK_KEY_ORDER, forward || (t->lost && e->verdict == CSN_LATE),
-          "%.*s is applied by %s after version %" PRIu64 " of its key", ID(e->id), consumer_names[c], e->key->applied);
+          "%.*s is applied by %s after version %" PRIu64 " of its key", ID(e->id),
+          consumer_names[c], e->key->applied);
     if (forward) {
         e->key->applied = e->version;
         e->key->applied_seq = t->row->seq;
     }
-    struct fake_row *last = store->outbox.row.n ? store->outbox.row.at[store->outbox.row.n - 1] : NULL;
+    struct fake_row *last =
+        store->outbox.row.n ? store->outbox.row.at[store->outbox.row.n - 1] : NULL;
     bool emitted = last && !last->mark;
     check(s, CHECK_RESULTS, emitted == (c == 0 && bytes_is(e->inbox->event_type, "OrderCreated")),
           "%.*s has an effect and no result event, or the other way round", ID(e->id));
@@ -430,28 +448,27 @@ static void saw_effect(void *arg, struct fake_store *store, const struct fake_ef
         truth_add(s, store, last);
 }
 
-static void saw_dead(void *arg, struct fake_store *store, const struct fake_dead *d)
-{
+static void saw_dead(void *arg, struct fake_store *store, const struct fake_dead *d) {
     struct sim *s = arg;
     struct truth *t = truth_of(s, d->id);
     uint32_t c = consumer_number(store->consumer[d->consumer]);
     const struct retry_policy *p = &s->plan.inbox;
     bool old = s->stepped || s->now - t->written_at >= p->age;
     enum fault_kind fate = fate_of(s, d->id, c);
-    bool named = fate == (strcmp(d->class_, "conflict") == 0 ? FAULT_VERDICT_CONFLICT : FAULT_VERDICT_POISON);
+    bool named = fate == (strcmp(d->class_, "conflict") == 0 ? FAULT_VERDICT_CONFLICT
+                                                             : FAULT_VERDICT_POISON);
     bool spent = strcmp(d->class_, "budget") == 0 || strcmp(d->class_, "early") == 0;
     s->changes++;
     t->dead[c]++;
     sim_mix(s, bytes_hash(d->id, c + 50));
     sim_trace(s, "%s: dead letter %.*s, %s", consumer_names[c], ID(d->id), d->class_);
-    check(s, CHECK_LETTER, d->payload.size > 0 && d->error.size > 0 && d->code > 0, "dead letter %.*s lacks payload or error",
-          ID(d->id));
-    check(s, CHECK_SET_ASIDE, spent ? d->failures >= p->failures || old : named, "%.*s is set aside as %s after %u failures",
-          ID(d->id), d->class_, d->failures);
+    check(s, CHECK_LETTER, d->payload.size > 0 && d->error.size > 0 && d->code > 0,
+          "dead letter %.*s lacks payload or error", ID(d->id));
+    check(s, CHECK_SET_ASIDE, spent ? d->failures >= p->failures || old : named,
+          "%.*s is set aside as %s after %u failures", ID(d->id), d->class_, d->failures);
 }
 
-static enum publish_out refuse(void *arg, struct fake_store *store, const struct message *m)
-{
+static enum publish_out refuse(void *arg, struct fake_store *store, const struct message *m) {
     struct sim *s = arg;
     (void)store;
     if (bytes_is(m->event_type, "RefusedForEver"))
@@ -459,38 +476,44 @@ static enum publish_out refuse(void *arg, struct fake_store *store, const struct
     return sim_fault(s, FAULT_NACK) ? PUB_NACKED : PUB_NONE;
 }
 
-void eyes_open(struct sim *s, struct fake_store *store)
-{
-    store->eyes = (struct fake_eyes){.arg = s, .moved = saw_move, .claimed = saw_claim, .stale = saw_stale, .lane_taken = saw_lane,
-                                     .published = saw_published, .delivered = saw_delivered, .acked = saw_acked,
-                                     .effect = saw_effect, .dead = saw_dead, .refuse = refuse};
+void eyes_open(struct sim *s, struct fake_store *store) {
+    store->eyes = (struct fake_eyes){.arg = s,
+                                     .moved = saw_move,
+                                     .claimed = saw_claim,
+                                     .stale = saw_stale,
+                                     .lane_taken = saw_lane,
+                                     .published = saw_published,
+                                     .delivered = saw_delivered,
+                                     .acked = saw_acked,
+                                     .effect = saw_effect,
+                                     .dead = saw_dead,
+                                     .refuse = refuse};
 }
 
-/* ---- keys that changed ------------------------------------------------------------------------------------------------------ */
+/* ---- keys that changed ---- */
 
-static void check_outbox_key(struct sim *s, const struct fake_key *k)
-{
+static void check_outbox_key(struct sim *s, const struct fake_key *k) {
     for (uint32_t i = 0; i < k->n; i++) {
         const struct fake_row *r = k->row[i];
         if (r->status == ROW_WAITING && r->waits_for == WAITS_KEY)
-            check(s, CHECK_HEAD, row_before(r) && !row_ended(row_before(r)), "%.*s waits and nobody is left to release it",
-                  ID(r->content.id));
+            check(s, CHECK_HEAD, row_before(r) && !row_ended(row_before(r)),
+                  "%.*s waits and nobody is left to release it", ID(r->content.id));
     }
 }
 
 /* A parked key has a head that is due one day or is being tried, and only that. */
-static void check_work_key(struct sim *s, const struct fake_key *k)
-{
-    check(s, CHECK_HEAD, k->parked == (k->n > 0), "a key is parked without rows, or not parked with rows");
+static void check_work_key(struct sim *s, const struct fake_key *k) {
+    check(s, CHECK_HEAD, k->parked == (k->n > 0),
+          "a key is parked without rows, or not parked with rows");
     if (k->n)
         check(s, CHECK_HEAD, k->row[0]->status == ROW_PENDING || k->row[0]->status == ROW_SENDING,
               "%.*s heads its key and waits", ID(k->row[0]->content.id));
     for (uint32_t i = 1; i < k->n; i++)
-        check(s, CHECK_HEAD, k->row[i]->status != ROW_PENDING, "%.*s is due and not the head of its key", ID(k->row[i]->content.id));
+        check(s, CHECK_HEAD, k->row[i]->status != ROW_PENDING,
+              "%.*s is due and not the head of its key", ID(k->row[i]->content.id));
 }
 
-void check_dirty(struct sim *s)
-{
+void check_dirty(struct sim *s) {
     for (uint32_t i = 0; i < s->dirty.n; i++) {
         struct fake_key *k = s->dirty.at[i];
         k->dirty = false;
@@ -502,11 +525,10 @@ void check_dirty(struct sim *s)
     s->dirty.n = 0;
 }
 
-/* ---- when all is quiet ------------------------------------------------------------------------------------------------------ */
+/* ---- when all is quiet ---- */
 
 /* Behind a failed row of its own key. */
-static bool is_blocked(const struct fake_row *r)
-{
+static bool is_blocked(const struct fake_row *r) {
     const struct fake_key *k = r->key;
     for (uint32_t i = 0; i < k->n && k->row[i] != r; i++)
         if (k->row[i]->status == ROW_FAILED || k->row[i]->status == ROW_HELD)
@@ -514,8 +536,7 @@ static bool is_blocked(const struct fake_row *r)
     return false;
 }
 
-static bool at_rest(struct sim *s, const struct fake_row *r)
-{
+static bool at_rest(struct sim *s, const struct fake_row *r) {
     const struct truth *t = r->mark;
     if (r->status == ROW_FAILED)
         return t->operated;
@@ -525,14 +546,14 @@ static bool at_rest(struct sim *s, const struct fake_row *r)
         return r->status == ROW_CANCELLED;
     for (uint32_t c = 0; c < CONSUMERS; c++) {
         struct fake_store *home = &s->store[consumer_store(c)];
-        if (is_for(&r->content, c) && !fake_inbox_find(home, fake_consumer(home, consumer_names[c]), r->content.id))
+        if (is_for(&r->content, c) &&
+            !fake_inbox_find(home, fake_consumer(home, consumer_names[c]), r->content.id))
             return false;
     }
     return true;
 }
 
-static bool queue_empty(const struct fake_store *store)
-{
+static bool queue_empty(const struct fake_store *store) {
     for (uint32_t i = 0; i < store->queue_live.n; i++) {
         const struct fake_queue_row *q = store->queue_live.at[i];
         if (!q->acked_at && !q->lost)
@@ -541,61 +562,64 @@ static bool queue_empty(const struct fake_store *store)
     return true;
 }
 
-static bool quiet_row(struct text *left, const struct fake_store *store, const struct fake_row *r, bool rests)
-{
+static bool quiet_row(struct text *left, const struct fake_store *store, const struct fake_row *r,
+                      bool rests) {
     if (!rests && left)
-        text_add(left, " %s %s %.*s %s;", store->name, r->key->consumer ? store->consumer[r->consumer] : "outbox", ID(r->content.id),
+        text_add(left, " %s %s %.*s %s;", store->name,
+                 r->key->consumer ? store->consumer[r->consumer] : "outbox", ID(r->content.id),
                  row_status_name(r->status));
     return rests;
 }
 
-static bool quiet_queue(struct text *left, const struct fake_store *store)
-{
+static bool quiet_queue(struct text *left, const struct fake_store *store) {
     bool empty = queue_empty(store);
     if (!empty && left)
         text_add(left, " queue of %s;", store->name);
     return empty;
 }
 
-bool drained(struct sim *s, struct text *left)
-{
+bool drained(struct sim *s, struct text *left) {
     bool quiet = s->produced >= s->plan.events && quiet_queue(left, &s->bus);
     for (uint32_t i = 0; i < STORES && (quiet || left); i++) {
         const struct fake_store *store = &s->store[i];
         quiet &= quiet_queue(left, store);
         for (uint32_t k = 0; k < store->work.live.n && (quiet || left); k++)
-            quiet &= quiet_row(left, store, store->work.live.at[k], row_ended(store->work.live.at[k]));
+            quiet &=
+                quiet_row(left, store, store->work.live.at[k], row_ended(store->work.live.at[k]));
         for (uint32_t k = 0; k < store->outbox.row.n && (quiet || left); k++)
-            quiet &= quiet_row(left, store, store->outbox.row.at[k], at_rest(s, store->outbox.row.at[k]));
+            quiet &= quiet_row(left, store, store->outbox.row.at[k],
+                               at_rest(s, store->outbox.row.at[k]));
     }
     return quiet;
 }
 
-static void book_row(struct sim *s, const struct truth *t)
-{
+static void book_row(struct sim *s, const struct truth *t) {
     const struct fake_row *r = t->row;
-    check(s, CHECK_BUSINESS, fake_outbox_find(t->store, r->content.id) == r, "%.*s was committed and is not in the outbox",
-          ID(r->content.id));
-    check(s, CHECK_ENDS, row_ended(r) || r->status == ROW_FAILED || r->status == ROW_WAITING, "%.*s has not ended",
-          ID(r->content.id));
+    check(s, CHECK_BUSINESS, fake_outbox_find(t->store, r->content.id) == r,
+          "%.*s was committed and is not in the outbox", ID(r->content.id));
+    check(s, CHECK_ENDS, row_ended(r) || r->status == ROW_FAILED || r->status == ROW_WAITING,
+          "%.*s has not ended", ID(r->content.id));
     if (r->status == ROW_WAITING)
-        check(s, CHECK_OWN_KEY, is_blocked(r), "%.*s waits and no head of its key has failed", ID(r->content.id));
+        check(s, CHECK_OWN_KEY, is_blocked(r), "%.*s waits and no head of its key has failed",
+              ID(r->content.id));
     for (uint32_t c = 0; c < CONSUMERS; c++) {
         struct fake_store *home = &s->store[consumer_store(c)];
-        const struct fake_inbox *b = fake_inbox_find(home, fake_consumer(home, consumer_names[c]), r->content.id);
+        const struct fake_inbox *b =
+            fake_inbox_find(home, fake_consumer(home, consumer_names[c]), r->content.id);
         bool finished = b && (b->status == INBOX_DONE || b->status == INBOX_REFUSED);
-        check(s, CHECK_INBOX, finished == (t->effects[c] == 1) || (b && b->expired && t->effects[c] == 0), "%.*s at %s: inbox and effect differ", ID(r->content.id),
-              consumer_names[c]);
+        check(s, CHECK_INBOX,
+              finished == (t->effects[c] == 1) || (b && b->expired && t->effects[c] == 0),
+              "%.*s at %s: inbox and effect differ", ID(r->content.id), consumer_names[c]);
         if (r->status == ROW_SENT && is_for(&r->content, c))
-            check(s, CHECK_BOOKS, finished || (b && t->dead[c]), "%.*s is sent and is neither applied nor set aside at %s",
-                  ID(r->content.id), consumer_names[c]);
-        check(s, CHECK_BOOKS, !b || b->status != INBOX_WAITING, "%.*s still waits in the inbox of %s", ID(r->content.id),
-              consumer_names[c]);
+            check(s, CHECK_BOOKS, finished || (b && t->dead[c]),
+                  "%.*s is sent and is neither applied nor set aside at %s", ID(r->content.id),
+                  consumer_names[c]);
+        check(s, CHECK_BOOKS, !b || b->status != INBOX_WAITING,
+              "%.*s still waits in the inbox of %s", ID(r->content.id), consumer_names[c]);
     }
 }
 
-void check_books(struct sim *s)
-{
+void check_books(struct sim *s) {
     uint32_t rows = 0, effects = 0, finished = 0;
     for (uint32_t i = 0; i < s->truth.n; i++)
         book_row(s, s->truth.at[i]);
@@ -608,9 +632,12 @@ void check_books(struct sim *s)
             finished += (b->status == INBOX_DONE || b->status == INBOX_REFUSED) && !b->expired;
         }
         for (uint32_t k = 0; k < store->outbox.row.n; k++)
-            check(s, CHECK_BUSINESS, ((const struct fake_row *)store->outbox.row.at[k])->mark != NULL,
+            check(s, CHECK_BUSINESS,
+                  ((const struct fake_row *)store->outbox.row.at[k])->mark != NULL,
                   "a row that no transaction committed");
     }
-    check(s, CHECK_BUSINESS, rows == s->truth.n, "%u rows of %u that were committed", rows, s->truth.n);
-    check(s, CHECK_BOOKS, effects == finished, "%u effects, %u finished inbox rows", effects, finished);
+    check(s, CHECK_BUSINESS, rows == s->truth.n, "%u rows of %u that were committed", rows,
+          s->truth.n);
+    check(s, CHECK_BOOKS, effects == finished, "%u effects, %u finished inbox rows", effects,
+          finished);
 }

@@ -1,18 +1,17 @@
-/* fake_broker.c: the embedded broker of the fake store: DECLARE, PUBLISH, RECEIVE, ACK over its queue. The streaming broker of the
- * simulator keeps its messages in the same queue (fake_publish_one), with other rules around it. */
+/* fake_broker.c: the embedded broker of the fake store: DECLARE, PUBLISH, RECEIVE, ACK over its
+ * queue. The streaming broker of the simulator keeps its messages in the same queue
+ * (fake_publish_one), with other rules around it. */
 #include "fake_store.h"
 
 #include "core/route.h"
 
 #include <stdio.h>
 
-uint32_t fake_partition(csn_bytes type, csn_bytes id, uint32_t partitions)
-{
+uint32_t fake_partition(csn_bytes type, csn_bytes id, uint32_t partitions) {
     return route_partition(type, id, partitions);
 }
 
-static bool has_unacked(const struct fake_store *s, uint32_t subscription)
-{
+static bool has_unacked(const struct fake_store *s, uint32_t subscription) {
     for (uint32_t i = 0; i < s->queue_live.n; i++) {
         const struct fake_queue_row *q = s->queue_live.at[i];
         if (q->subscription == subscription && !q->acked_at && !q->lost)
@@ -21,22 +20,21 @@ static bool has_unacked(const struct fake_store *s, uint32_t subscription)
     return false;
 }
 
-bool fake_declare_allowed(struct fake_store *s, const struct op *op, csn_error *err)
-{
+bool fake_declare_allowed(struct fake_store *s, const struct op *op, csn_error *err) {
     for (uint32_t i = 0; i < op->declare.n; i++) {
         const struct binding *b = &op->declare.binding[i];
         uint32_t at = fake_consumer(s, b->subscription);
         const struct fake_binding *have = &s->binding[at];
         if (have->there && have->partitions != b->partitions && has_unacked(s, at)) {
-            error_set(err, CSN_REJECTED, ERR_BROKER_BINDING, "%s has messages in %u partitions", b->subscription, have->partitions);
+            error_set(err, CSN_REJECTED, ERR_BROKER_BINDING, "%s has messages in %u partitions",
+                      b->subscription, have->partitions);
             return false;
         }
     }
     return true;
 }
 
-void fake_declare(struct fake_store *s, struct op *op)
-{
+void fake_declare(struct fake_store *s, struct op *op) {
     if (!fake_declare_allowed(s, op, &op->result))
         return;
     for (uint32_t i = 0; i < op->declare.n; i++) {
@@ -49,8 +47,8 @@ void fake_declare(struct fake_store *s, struct op *op)
     }
 }
 
-static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscription, const struct message *m)
-{
+static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscription,
+                                        const struct message *m) {
     csn_usec now = fake_now(s);
     struct fake_queue_row *q = fake_take(s, sizeof *q);
     const struct fake_binding *b = &s->binding[subscription];
@@ -69,8 +67,7 @@ static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscript
     return q;
 }
 
-void fake_publish_one(struct fake_store *s, const struct message *m, struct publish_item *item)
-{
+void fake_publish_one(struct fake_store *s, const struct message *m, struct publish_item *item) {
     enum publish_out refused = s->eyes.refuse ? s->eyes.refuse(s->eyes.arg, s, m) : PUB_NONE;
     item->out = refused ? (uint8_t)refused : PUB_RETURNED;
     item->part = -1;
@@ -87,18 +84,20 @@ void fake_publish_one(struct fake_store *s, const struct message *m, struct publ
     }
     if (item->out == PUB_CONFIRMED)
         return;
-    item->code = item->out == PUB_RETURNED ? ERR_BROKER_UNROUTABLE : item->out == PUB_NACKED ? ERR_BROKER_NACK : ERR_BROKER_REJECTED;
-    copy_text(item->text, sizeof item->text, item->out == PUB_RETURNED ? "no subscription takes this event type" : "refused");
+    item->code = item->out == PUB_RETURNED ? ERR_BROKER_UNROUTABLE
+                 : item->out == PUB_NACKED ? ERR_BROKER_NACK
+                                           : ERR_BROKER_REJECTED;
+    copy_text(item->text, sizeof item->text,
+              item->out == PUB_RETURNED ? "no subscription takes this event type" : "refused");
 }
 
-static bool same_key(const struct message *a, const struct message *b)
-{
-    return bytes_equal(a->aggregate_id, b->aggregate_id) && bytes_equal(a->aggregate_type, b->aggregate_type);
+static bool same_key(const struct message *a, const struct message *b) {
+    return bytes_equal(a->aggregate_id, b->aggregate_id) &&
+           bytes_equal(a->aggregate_type, b->aggregate_type);
 }
 
 /* A key never overtakes itself inside one publish. */
-static bool key_was_refused(const struct op *op, uint32_t i)
-{
+static bool key_was_refused(const struct op *op, uint32_t i) {
     const struct message *m = &op->batch->msg[op->publish.item[i].msg];
     for (uint32_t k = 0; k < i; k++) {
         const struct publish_item *p = &op->publish.item[k];
@@ -108,8 +107,7 @@ static bool key_was_refused(const struct op *op, uint32_t i)
     return false;
 }
 
-void fake_publish(struct fake_store *s, struct op *op)
-{
+void fake_publish(struct fake_store *s, struct op *op) {
     for (uint32_t i = 0; i < op->publish.n; i++) {
         struct publish_item *item = &op->publish.item[i];
         if (key_was_refused(op, i))
@@ -119,10 +117,9 @@ void fake_publish(struct fake_store *s, struct op *op)
     }
 }
 
-/* ---- receive and ack -------------------------------------------------------------------------------------------------------- */
+/* ---- receive and ack ---- */
 
-static void sweep_queue(struct fake_store *s)
-{
+static void sweep_queue(struct fake_store *s) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->queue_live.n; i++) {
         struct fake_queue_row *q = s->queue_live.at[i];
@@ -132,14 +129,14 @@ static void sweep_queue(struct fake_store *s)
     s->queue_live.n = kept;
 }
 
-bool fake_queue_due(const struct fake_store *s, const struct fake_queue_row *q, csn_usec now, uint64_t epoch, csn_usec longest)
-{
+bool fake_queue_due(const struct fake_store *s, const struct fake_queue_row *q, csn_usec now,
+                    uint64_t epoch, csn_usec longest) {
     (void)s;
-    return !q->token[0] || q->lease_until <= now || q->lease_until > now + longest || q->epoch != epoch;
+    return !q->token[0] || q->lease_until <= now || q->lease_until > now + longest ||
+           q->epoch != epoch;
 }
 
-static bool deliver(struct fake_store *s, struct op *op, struct fake_queue_row *q, csn_usec now)
-{
+static bool deliver(struct fake_store *s, struct op *op, struct fake_queue_row *q, csn_usec now) {
     struct message *m = &op->batch->msg[op->batch->n];
     if (!fake_message_give(&op->batch->arena, m, &q->content))
         return false;
@@ -161,12 +158,12 @@ static bool deliver(struct fake_store *s, struct op *op, struct fake_queue_row *
     return true;
 }
 
-void fake_receive(struct fake_store *s, struct op *op)
-{
+void fake_receive(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     uint32_t subscription = fake_consumer(s, op->receive.consumer);
     uint32_t limit = op->receive.limit < op->batch->cap ? op->receive.limit : op->batch->cap;
-    uint64_t lanes = fake_fence(s, op->receive.lane_name, op->receive.lanes, op->receive.epoch, op->receive.boot);
+    uint64_t lanes = fake_fence(s, op->receive.lane_name, op->receive.lanes, op->receive.epoch,
+                                op->receive.boot);
     size_t bytes = 0;
     op->receive.lost = op->receive.lanes & ~lanes;
     op->receive.more = false;
@@ -177,7 +174,9 @@ void fake_receive(struct fake_store *s, struct op *op)
         uint64_t part = UINT64_C(1) << q->content.lane;
         if (q->subscription != subscription || !(lanes & part))
             continue;
-        bool due = op->receive.again || fake_queue_due(s, q, now, op->receive.epoch[q->content.lane], op->receive.longest_lease);
+        bool due =
+            op->receive.again || fake_queue_due(s, q, now, op->receive.epoch[q->content.lane],
+                                                op->receive.longest_lease);
         if (!due) {
             lanes &= ~part; /* never past a row under a live lease */
         } else if (op->batch->n && bytes + q->content.payload.size > op->receive.bytes) {
@@ -189,8 +188,7 @@ void fake_receive(struct fake_store *s, struct op *op)
     }
 }
 
-static struct fake_queue_row *queue_at(struct fake_store *s, uint64_t pos)
-{
+static struct fake_queue_row *queue_at(struct fake_store *s, uint64_t pos) {
     uint32_t low = 0, high = s->queue.n;
     while (low < high) {
         uint32_t mid = (low + high) / 2;
@@ -204,13 +202,13 @@ static struct fake_queue_row *queue_at(struct fake_store *s, uint64_t pos)
     return q && q->content.seq == pos ? q : NULL;
 }
 
-void fake_ack(struct fake_store *s, struct op *op)
-{
+void fake_ack(struct fake_store *s, struct op *op) {
     uint32_t subscription = fake_consumer(s, op->ack.consumer);
     op->ack.acked = 0;
     for (uint32_t i = 0; i < op->ack.n; i++) {
         struct fake_queue_row *q = queue_at(s, op->batch->msg[op->ack.msg[i]].seq);
-        if (!q || q->subscription != subscription || q->acked_at || q->lost || strcmp(q->token, op->ack.token) != 0)
+        if (!q || q->subscription != subscription || q->acked_at || q->lost ||
+            strcmp(q->token, op->ack.token) != 0)
             continue;
         q->acked_at = fake_now(s);
         op->ack.acked++;

@@ -1,30 +1,27 @@
-/* fake_inbox.c: APPLY and PARK of the fake store. The savepoint of a message is the order of things here: the handler decides
- * first, and only a verdict that commits is followed by writes. */
+/* fake_inbox.c: APPLY and PARK of the fake store. The savepoint of a message is the order of things
+ * here: the handler decides first, and only a verdict that commits is followed by writes. */
 #include "fake_store.h"
 
 #include <stdio.h>
 
-static csn_verdict run_decide(const struct message *m, void *arg)
-{
+static csn_verdict run_decide(const struct message *m, void *arg) {
     struct fake_handler *h = arg;
     return h->decide(m, h->arg);
 }
 
-void fake_handler_init(struct fake_handler *h)
-{
+void fake_handler_init(struct fake_handler *h) {
     h->handler = (struct handler){.function = run_decide, .arg = h};
 }
 
-static bool commits(csn_verdict v)
-{
+static bool commits(csn_verdict v) {
     return v == CSN_DONE || v == CSN_REFUSED || v == CSN_DUPLICATE || v == CSN_LATE;
 }
 
 /* The identity of a delivery; the long one is what the drivers keep. */
-static void digest_of(const struct fake_store *s, const struct message *m, char ret[65])
-{
+static void digest_of(const struct fake_store *s, const struct message *m, char ret[65]) {
     if (!s->full_digest) {
-        uint64_t h = bytes_hash(m->payload, bytes_hash(m->event_type, bytes_hash(m->aggregate_id, m->schema_version)));
+        uint64_t h = bytes_hash(
+            m->payload, bytes_hash(m->event_type, bytes_hash(m->aggregate_id, m->schema_version)));
         for (int i = 0; i < 16; i++)
             ret[i] = "0123456789abcdef"[h >> (4 * i) & 15];
         ret[16] = '\0';
@@ -45,35 +42,40 @@ static void digest_of(const struct fake_store *s, const struct message *m, char 
         snprintf(ret + 2 * (size_t)i, 3, "%02x", raw[i]);
 }
 
-static struct fake_inbox *inbox_add(struct fake_store *s, uint32_t consumer, const struct message *m, bool broker)
-{
+static struct fake_inbox *inbox_add(struct fake_store *s, uint32_t consumer,
+                                    const struct message *m, bool broker) {
     csn_usec now = fake_now(s);
     struct fake_inbox *b = fake_take(s, sizeof *b);
-    *b = (struct fake_inbox){.consumer = consumer, .id = fake_copy(s, m->id), .event_type = fake_copy(s, m->event_type),
-                             .aggregate_type = fake_copy(s, m->aggregate_type), .aggregate_id = fake_copy(s, m->aggregate_id),
-                             .version = m->version, .received_at = now, .attempts = 1, .verdict = -1, .status = INBOX_WAITING,
-                             .broker_part = broker ? (int64_t)m->lane : -1, .broker_pos = broker ? (int64_t)m->seq : -1};
+    *b = (struct fake_inbox){.consumer = consumer,
+                             .id = fake_copy(s, m->id),
+                             .event_type = fake_copy(s, m->event_type),
+                             .aggregate_type = fake_copy(s, m->aggregate_type),
+                             .aggregate_id = fake_copy(s, m->aggregate_id),
+                             .version = m->version,
+                             .received_at = now,
+                             .attempts = 1,
+                             .verdict = -1,
+                             .status = INBOX_WAITING,
+                             .broker_part = broker ? (int64_t)m->lane : -1,
+                             .broker_pos = broker ? (int64_t)m->seq : -1};
     digest_of(s, m, b->digest);
     fake_list_add(&s->inbox, b);
     fake_map_set(&s->inbox_by_id, fake_id_hash(consumer, m->id), b);
     return b;
 }
 
-/* ---- keys of a consumer ----------------------------------------------------------------------------------------------------- */
+/* ---- keys of a consumer ---- */
 
-static struct fake_key *work_key(struct fake_store *s, uint32_t consumer, const struct message *m)
-{
+static struct fake_key *work_key(struct fake_store *s, uint32_t consumer, const struct message *m) {
     return fake_key_of(s, consumer + 1, m->aggregate_type, m->aggregate_id);
 }
 
-static struct fake_row *key_head(const struct fake_key *k)
-{
+static struct fake_row *key_head(const struct fake_key *k) {
     return k->n ? k->row[0] : NULL;
 }
 
 /* After a row of the key went: the next one is due now and the head; no more rows, no more key. */
-static void key_goes_on(struct fake_store *s, struct fake_key *k)
-{
+static void key_goes_on(struct fake_store *s, struct fake_key *k) {
     struct fake_row *head = key_head(k);
     k->parked = head != NULL;
     if (!head)
@@ -85,17 +87,16 @@ static void key_goes_on(struct fake_store *s, struct fake_key *k)
     fake_move(s, head, ROW_PENDING);
 }
 
-static void work_delete(struct fake_store *s, struct fake_row *r)
-{
+static void work_delete(struct fake_store *s, struct fake_row *r) {
     fake_row_drop(r);
     fake_move(s, r, ROW_GONE);
     key_goes_on(s, r->key);
 }
 
-/* ---- apply ------------------------------------------------------------------------------------------------------------------ */
+/* ---- apply ---- */
 
-static void emit(struct fake_store *s, const struct fake_handler *h, const struct message *m, uint32_t consumer)
-{
+static void emit(struct fake_store *s, const struct fake_handler *h, const struct message *m,
+                 uint32_t consumer) {
     static const char digits[] = "0123456789abcdef";
     char id[TOKEN_SIZE] = "r-";
     uint64_t hash = bytes_hash(m->id, consumer + 1000);
@@ -105,27 +106,36 @@ static void emit(struct fake_store *s, const struct fake_handler *h, const struc
     struct text t;
     text_init(&t, payload, sizeof payload);
     text_add(&t, "{\"of\":\"%.*s\"}", (int)m->id.size, (const char *)m->id.data);
-    struct message e = {.id = bytes_of(id), .aggregate_type = bytes_of(h->result_aggregate), .aggregate_id = m->aggregate_id,
-                        .event_type = bytes_of(h->result_type), .payload = {payload, t.used}, .schema_version = 1,
-                        .correlation_id = m->correlation_id, .traceparent = m->traceparent, .tenant = m->tenant,
+    struct message e = {.id = bytes_of(id),
+                        .aggregate_type = bytes_of(h->result_aggregate),
+                        .aggregate_id = m->aggregate_id,
+                        .event_type = bytes_of(h->result_type),
+                        .payload = {payload, t.used},
+                        .schema_version = 1,
+                        .correlation_id = m->correlation_id,
+                        .traceparent = m->traceparent,
+                        .tenant = m->tenant,
                         .causation_id = m->id};
     e.version = fake_key_of(s, 0, e.aggregate_type, e.aggregate_id)->version + 1;
     fake_insert(s, &e, 0, 0);
 }
 
-static void finish_inbox(struct fake_store *s, struct fake_inbox *b, csn_verdict verdict)
-{
+static void finish_inbox(struct fake_store *s, struct fake_inbox *b, csn_verdict verdict) {
     b->status = verdict == CSN_REFUSED ? INBOX_REFUSED : INBOX_DONE;
     b->verdict = verdict;
     b->processed_at = fake_now(s);
 }
 
-static void leave_effect(struct fake_store *s, struct op *op, struct fake_inbox *b, const struct message *m, csn_verdict verdict)
-{
+static void leave_effect(struct fake_store *s, struct op *op, struct fake_inbox *b,
+                         const struct message *m, csn_verdict verdict) {
     const struct fake_handler *h = op->apply.handler->arg;
     struct fake_effect *e = fake_take(s, sizeof *e);
-    *e = (struct fake_effect){.inbox = b, .id = b->id, .key = work_key(s, b->consumer, m), .version = m->version,
-                              .consumer = b->consumer, .verdict = verdict};
+    *e = (struct fake_effect){.inbox = b,
+                              .id = b->id,
+                              .key = work_key(s, b->consumer, m),
+                              .version = m->version,
+                              .consumer = b->consumer,
+                              .verdict = verdict};
     finish_inbox(s, b, verdict);
     fake_list_add(&s->effect, e);
     fake_list_add(&s->effects_of[b->consumer], e);
@@ -137,18 +147,19 @@ static void leave_effect(struct fake_store *s, struct op *op, struct fake_inbox 
         s->eyes.effect(s->eyes.arg, s, e);
 }
 
-static void evidence(struct apply_item *item)
-{
-    static const int32_t codes[] = {[CSN_EARLY] = ERR_HANDLER_EARLY, [CSN_CONFLICT] = ERR_HANDLER_CONFLICT,
-                                    [CSN_POISON] = ERR_HANDLER_POISON, [CSN_RETRY] = ERR_HANDLER_RETRY,
+static void evidence(struct apply_item *item) {
+    static const int32_t codes[] = {[CSN_EARLY] = ERR_HANDLER_EARLY,
+                                    [CSN_CONFLICT] = ERR_HANDLER_CONFLICT,
+                                    [CSN_POISON] = ERR_HANDLER_POISON,
+                                    [CSN_RETRY] = ERR_HANDLER_RETRY,
                                     [CSN_OUTCOME_UNKNOWN] = ERR_HANDLER_UNKNOWN};
     item->code = codes[item->verdict];
     copy_text(item->text, sizeof item->text, "the handler says so");
 }
 
 /* Runs the handler; true when it committed. */
-static bool handle(struct fake_store *s, struct op *op, struct apply_item *item, struct fake_inbox *b, struct fake_key *k)
-{
+static bool handle(struct fake_store *s, struct op *op, struct apply_item *item,
+                   struct fake_inbox *b, struct fake_key *k) {
     const struct message *m = &op->batch->msg[item->msg];
     bool broker = op->apply.source == SOURCE_BROKER;
     item->out = APPLY_VERDICT;
@@ -175,10 +186,13 @@ static bool handle(struct fake_store *s, struct op *op, struct apply_item *item,
     return true;
 }
 
-static void seen(struct fake_store *s, struct apply_item *item, struct fake_inbox *b, const struct message *m)
-{
-    static const uint8_t outs[] = {[INBOX_DONE] = APPLY_SEEN, [INBOX_REFUSED] = APPLY_SEEN, [INBOX_WAITING] = APPLY_WAITS,
-                                   [INBOX_CONFLICT] = APPLY_ASIDE, [INBOX_DEAD] = APPLY_ASIDE};
+static void seen(struct fake_store *s, struct apply_item *item, struct fake_inbox *b,
+                 const struct message *m) {
+    static const uint8_t outs[] = {[INBOX_DONE] = APPLY_SEEN,
+                                   [INBOX_REFUSED] = APPLY_SEEN,
+                                   [INBOX_WAITING] = APPLY_WAITS,
+                                   [INBOX_CONFLICT] = APPLY_ASIDE,
+                                   [INBOX_DEAD] = APPLY_ASIDE};
     char digest[65];
     b->duplicates++;
     b->last_duplicate_at = fake_now(s);
@@ -191,8 +205,8 @@ static void seen(struct fake_store *s, struct apply_item *item, struct fake_inbo
     copy_text(item->text, sizeof item->text, "the id is known with another content");
 }
 
-static void apply_delivery(struct fake_store *s, struct op *op, struct apply_item *item, uint32_t consumer)
-{
+static void apply_delivery(struct fake_store *s, struct op *op, struct apply_item *item,
+                           uint32_t consumer) {
     const struct message *m = &op->batch->msg[item->msg];
     struct fake_inbox *b = fake_inbox_find(s, consumer, m->id);
     struct fake_key *k = work_key(s, consumer, m);
@@ -212,15 +226,17 @@ static void apply_delivery(struct fake_store *s, struct op *op, struct apply_ite
     if (!handle(s, op, item, NULL, k) || !k->parked)
         return;
     struct fake_row *head = key_head(k); /* what it waited for has come */
-    if (head->content.version > m->version && head->waits_for == WAITS_EARLY && head->status == ROW_PENDING)
+    if (head->content.version > m->version && head->waits_for == WAITS_EARLY &&
+        head->status == ROW_PENDING)
         head->next_attempt_at = fake_now(s);
 }
 
-static void apply_parked(struct fake_store *s, struct op *op, struct apply_item *item, uint32_t consumer)
-{
+static void apply_parked(struct fake_store *s, struct op *op, struct apply_item *item,
+                         uint32_t consumer) {
     const struct message *m = &op->batch->msg[item->msg];
     struct fake_row *r = fake_work_find(s, consumer, m->id);
-    if (!r || (uint64_t)r->seq != m->seq || r->status != ROW_SENDING || strcmp(r->token, op->apply.token) != 0) {
+    if (!r || (uint64_t)r->seq != m->seq || r->status != ROW_SENDING ||
+        strcmp(r->token, op->apply.token) != 0) {
         item->out = APPLY_FENCED;
         return;
     }
@@ -230,8 +246,7 @@ static void apply_parked(struct fake_store *s, struct op *op, struct apply_item 
         work_delete(s, r);
 }
 
-void fake_apply(struct fake_store *s, struct op *op)
-{
+void fake_apply(struct fake_store *s, struct op *op) {
     uint32_t consumer = fake_consumer(s, op->apply.consumer);
     s->serial++;
     op->apply.emitted = 0;
@@ -243,10 +258,9 @@ void fake_apply(struct fake_store *s, struct op *op)
     }
 }
 
-/* ---- park ------------------------------------------------------------------------------------------------------------------- */
+/* ---- park ---- */
 
-static struct fake_row *work_add(struct fake_store *s, uint32_t consumer, const struct message *m)
-{
+static struct fake_row *work_add(struct fake_store *s, uint32_t consumer, const struct message *m) {
     struct fake_row *r = fake_take(s, sizeof *r);
     csn_usec now = fake_now(s);
     fake_message_copy(s, &r->content, m);
@@ -264,8 +278,7 @@ static struct fake_row *work_add(struct fake_store *s, uint32_t consumer, const 
     return r;
 }
 
-static void note_park(struct fake_store *s, struct fake_row *r, const struct park_item *p)
-{
+static void note_park(struct fake_store *s, struct fake_row *r, const struct park_item *p) {
     csn_usec now = fake_now(s);
     r->failures += p->failure;
     r->tries += p->attempt;
@@ -278,9 +291,9 @@ static void note_park(struct fake_store *s, struct fake_row *r, const struct par
     fake_attempt_add(s, r, "inbox", "parked", p->code, p->text, r->next_attempt_at);
 }
 
-/* A lower row of the key became its head: the one that was it waits now, unless somebody is at it. */
-static void step_back(struct fake_store *s, struct fake_key *k)
-{
+/* A lower row of the key became its head: the one that was it waits now, unless somebody is at it.
+ */
+static void step_back(struct fake_store *s, struct fake_key *k) {
     for (uint32_t i = 1; i < k->n; i++) {
         if (k->row[i]->status != ROW_PENDING)
             continue;
@@ -289,8 +302,7 @@ static void step_back(struct fake_store *s, struct fake_key *k)
     }
 }
 
-static void park_row(struct fake_store *s, struct fake_row *r, const struct park_item *p)
-{
+static void park_row(struct fake_store *s, struct fake_row *r, const struct park_item *p) {
     struct fake_key *k = r->key;
     csn_usec now = fake_now(s);
     bool head = key_head(k) == r;
@@ -312,36 +324,46 @@ static void park_row(struct fake_store *s, struct fake_row *r, const struct park
         s->eyes.parked(s->eyes.arg, s, r, p);
 }
 
-static const char *dead_class(const struct park_item *p)
-{
+static const char *dead_class(const struct park_item *p) {
     if (p->verdict == CSN_RETRY || p->verdict == CSN_OUTCOME_UNKNOWN)
         return "budget";
-    return p->verdict == CSN_POISON ? "poison" : p->verdict == CSN_CONFLICT ? "conflict" : p->verdict == CSN_EARLY ? "early" : "poison";
+    return p->verdict == CSN_POISON     ? "poison"
+           : p->verdict == CSN_CONFLICT ? "conflict"
+           : p->verdict == CSN_EARLY    ? "early"
+                                        : "poison";
 }
 
-static void dead_add(struct fake_store *s, const struct park_item *p, const struct message *m, const struct fake_row *r,
-                     uint32_t consumer)
-{
+static void dead_add(struct fake_store *s, const struct park_item *p, const struct message *m,
+                     const struct fake_row *r, uint32_t consumer) {
     csn_usec now = fake_now(s);
     struct fake_dead *d = fake_take(s, sizeof *d);
     bool first = r && r->first_failed_at;
-    *d = (struct fake_dead){.id = fake_copy(s, m->id), .error = fake_copy(s, bytes_of(p->text)),
-                            .payload = fake_copy(s, m->payload), .headers = fake_copy(s, m->headers),
-                            .event_type = fake_copy(s, m->event_type), .aggregate_type = fake_copy(s, m->aggregate_type),
-                            .aggregate_id = fake_copy(s, m->aggregate_id), .class_ = dead_class(p), .version = m->version,
+    *d = (struct fake_dead){.id = fake_copy(s, m->id),
+                            .error = fake_copy(s, bytes_of(p->text)),
+                            .payload = fake_copy(s, m->payload),
+                            .headers = fake_copy(s, m->headers),
+                            .event_type = fake_copy(s, m->event_type),
+                            .aggregate_type = fake_copy(s, m->aggregate_type),
+                            .aggregate_id = fake_copy(s, m->aggregate_id),
+                            .class_ = dead_class(p),
+                            .version = m->version,
                             .broker_part = r ? r->broker_part : (int64_t)m->lane,
                             .broker_pos = r ? r->broker_pos : (int64_t)m->seq,
-                            .first_failed_at = first ? r->first_failed_at : now, .last_failed_at = now, .dead_at = now,
-                            .consumer = consumer, .attempts = r ? r->attempts : m->attempts,
-                            .failures = (r ? r->failures : m->failures) + p->failure, .code = p->code};
+                            .first_failed_at = first ? r->first_failed_at : now,
+                            .last_failed_at = now,
+                            .dead_at = now,
+                            .consumer = consumer,
+                            .attempts = r ? r->attempts : m->attempts,
+                            .failures = (r ? r->failures : m->failures) + p->failure,
+                            .code = p->code};
     fake_list_add(&s->dead, d);
     fake_map_set(&s->dead_by_id, fake_id_hash(consumer, m->id), d);
     if (s->eyes.dead)
         s->eyes.dead(s->eyes.arg, s, d);
 }
 
-static void park_aside(struct fake_store *s, struct op *op, struct park_item *p, struct fake_row *r, uint32_t consumer)
-{
+static void park_aside(struct fake_store *s, struct op *op, struct park_item *p, struct fake_row *r,
+                       uint32_t consumer) {
     const struct message *m = &op->batch->msg[p->msg];
     struct fake_inbox *b = fake_inbox_find(s, consumer, m->id);
     struct fake_dead *had = fake_dead_find(s, consumer, m->id);
@@ -358,13 +380,13 @@ static void park_aside(struct fake_store *s, struct op *op, struct park_item *p,
         work_delete(s, r);
 }
 
-static void park_one(struct fake_store *s, struct op *op, struct park_item *p, uint32_t consumer)
-{
+static void park_one(struct fake_store *s, struct op *op, struct park_item *p, uint32_t consumer) {
     const struct message *m = &op->batch->msg[p->msg];
     struct fake_row *r = fake_work_find(s, consumer, m->id);
     bool work = op->park.source == SOURCE_WORK;
     p->result = CSN_OK;
-    if (work && (!r || (uint64_t)r->seq != m->seq || r->status != ROW_SENDING || strcmp(r->token, op->park.token) != 0)) {
+    if (work && (!r || (uint64_t)r->seq != m->seq || r->status != ROW_SENDING ||
+                 strcmp(r->token, op->park.token) != 0)) {
         p->result = CSN_STALE;
         return;
     }
@@ -387,8 +409,7 @@ static void park_one(struct fake_store *s, struct op *op, struct park_item *p, u
     park_row(s, r, p);
 }
 
-void fake_park(struct fake_store *s, struct op *op)
-{
+void fake_park(struct fake_store *s, struct op *op) {
     uint32_t consumer = fake_consumer(s, op->park.consumer);
     for (uint32_t i = 0; i < op->park.n; i++)
         park_one(s, op, &op->park.item[i], consumer);

@@ -1,19 +1,17 @@
-/* fake_outbox.c: LEASE, WATCH, CLAIM, SETTLE, RENEW and RECOVER of the fake store. CLAIM, RENEW and RECOVER take the table as
- * a parameter, as the real statements do. */
+/* fake_outbox.c: LEASE, WATCH, CLAIM, SETTLE, RENEW and RECOVER of the fake store. CLAIM, RENEW and
+ * RECOVER take the table as a parameter, as the real statements do. */
 #include "fake_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- lanes and members ------------------------------------------------------------------------------------------------------ */
+/* ---- lanes and members ---- */
 
-static bool lease_over(csn_usec until, csn_usec now, csn_usec longest)
-{
+static bool lease_over(csn_usec until, csn_usec now, csn_usec longest) {
     return until <= now || until > now + longest;
 }
 
-static struct fake_member *member_of(struct fake_store *s, const struct op *op, csn_usec now)
-{
+static struct fake_member *member_of(struct fake_store *s, const struct op *op, csn_usec now) {
     for (uint32_t i = 0; i < s->member.n; i++) {
         struct fake_member *m = s->member.at[i];
         if (strcmp(m->boot, op->lease.boot) == 0)
@@ -27,8 +25,7 @@ static struct fake_member *member_of(struct fake_store *s, const struct op *op, 
     return m;
 }
 
-static void member_beat(struct fake_store *s, struct op *op, csn_usec now)
-{
+static void member_beat(struct fake_store *s, struct op *op, csn_usec now) {
     struct fake_member *m = member_of(s, op, now);
     copy_text(m->label, sizeof m->label, op->lease.label);
     m->heartbeat_at = now;
@@ -41,12 +38,13 @@ static void member_beat(struct fake_store *s, struct op *op, csn_usec now)
     op->lease.members = 0;
     for (uint32_t i = 0; i < s->member.n; i++) {
         const struct fake_member *other = s->member.at[i];
-        op->lease.members += !other->ended_at && !lease_over(other->lease_until, now, op->lease.longest);
+        op->lease.members +=
+            !other->ended_at && !lease_over(other->lease_until, now, op->lease.longest);
     }
 }
 
-static void lane_want(struct fake_store *s, struct op *op, uint32_t i, struct fake_lane *l, csn_usec now)
-{
+static void lane_want(struct fake_store *s, struct op *op, uint32_t i, struct fake_lane *l,
+                      csn_usec now) {
     bool mine = l->there && strcmp(l->owner, op->lease.boot) == 0;
     bool over = !l->owner[0] || lease_over(l->lease_until, now, op->lease.longest);
     struct fake_lane before = *l;
@@ -65,8 +63,7 @@ static void lane_want(struct fake_store *s, struct op *op, uint32_t i, struct fa
         s->eyes.lane_taken(s->eyes.arg, s, op->lease.name, i, &before, l, op->lease.longest);
 }
 
-void fake_lease(struct fake_store *s, struct op *op)
-{
+void fake_lease(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     struct fake_lanes *set = fake_lanes_find(s, op->lease.name);
     op->lease.held = op->lease.fresh = 0;
@@ -86,25 +83,25 @@ void fake_lease(struct fake_store *s, struct op *op)
     }
 }
 
-uint64_t fake_fence(struct fake_store *s, const char *name, uint64_t lanes, const uint64_t *epoch, const char *boot)
-{
+uint64_t fake_fence(struct fake_store *s, const char *name, uint64_t lanes, const uint64_t *epoch,
+                    const char *boot) {
     const struct fake_lanes *set = fake_lanes_find(s, name);
     csn_usec now = fake_now(s);
     uint64_t mine = 0;
     for (uint32_t i = 0; i < LANE_MAX; i++) {
         const struct fake_lane *l = &set->lane[i];
         uint64_t bit = UINT64_C(1) << i;
-        if ((lanes & bit) && l->there && l->epoch == epoch[i] && l->lease_until > now && strcmp(l->owner, boot) == 0)
+        if ((lanes & bit) && l->there && l->epoch == epoch[i] && l->lease_until > now &&
+            strcmp(l->owner, boot) == 0)
             mine |= bit;
     }
     return mine;
 }
 
-/* ---- live rows -------------------------------------------------------------------------------------------------------------- */
+/* ---- live rows ---- */
 
 /* Rows that ended leave the list here, in passing. */
-static void sweep(struct fake_list *live)
-{
+static void sweep(struct fake_list *live) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < live->n; i++) {
         struct fake_row *r = live->at[i];
@@ -116,34 +113,30 @@ static void sweep(struct fake_list *live)
     live->n = kept;
 }
 
-static bool in_lanes(uint64_t lanes, uint32_t lane)
-{
+static bool in_lanes(uint64_t lanes, uint32_t lane) {
     return lanes >> (lane % LANE_MAX) & 1;
 }
 
-static bool row_due(const struct fake_row *r, csn_usec now, csn_usec longest)
-{
+static bool row_due(const struct fake_row *r, csn_usec now, csn_usec longest) {
     return r->next_attempt_at <= now || (r->tries > 0 && r->next_attempt_at - now > longest);
 }
 
-static bool is_work_of(const struct fake_store *s, const struct fake_row *r, const char *consumer)
-{
+static bool is_work_of(const struct fake_store *s, const struct fake_row *r, const char *consumer) {
     return strcmp(s->consumer[r->consumer], consumer) == 0;
 }
 
-/* ---- watch ------------------------------------------------------------------------------------------------------------------ */
+/* ---- watch ---- */
 
-static void watch_at(struct op *op, struct watch_item *w, csn_usec in)
-{
+static void watch_at(struct op *op, struct watch_item *w, csn_usec in) {
     if (in <= 0)
         w->found = true;
     else if (in < op->watch.next_in)
         op->watch.next_in = in;
 }
 
-static void watch_row(struct op *op, struct watch_item *w, const struct fake_row *r, csn_usec now)
-{
-    bool pending = r->status == ROW_PENDING, sending = r->status == ROW_SENDING, unknown = r->status == ROW_UNKNOWN;
+static void watch_row(struct op *op, struct watch_item *w, const struct fake_row *r, csn_usec now) {
+    bool pending = r->status == ROW_PENDING, sending = r->status == ROW_SENDING,
+         unknown = r->status == ROW_UNKNOWN;
     bool work = w->kind == WATCH_WORK;
     if ((w->kind == WATCH_OUTBOX || work) && pending)
         watch_at(op, w, r->next_attempt_at - now);
@@ -153,14 +146,15 @@ static void watch_row(struct op *op, struct watch_item *w, const struct fake_row
         watch_at(op, w, r->next_attempt_at - now);
 }
 
-static void watch_queue(struct fake_store *s, struct op *op, struct watch_item *w, csn_usec now)
-{
+static void watch_queue(struct fake_store *s, struct op *op, struct watch_item *w, csn_usec now) {
     uint32_t subscription = fake_consumer(s, w->consumer);
-    uint64_t hidden = 0; /* partitions whose lowest row is under a live lease: nothing behind it can be had */
+    uint64_t hidden =
+        0; /* partitions whose lowest row is under a live lease: nothing behind it can be had */
     for (uint32_t i = 0; i < s->queue_live.n; i++) {
         const struct fake_queue_row *q = s->queue_live.at[i];
         uint64_t part = UINT64_C(1) << q->content.lane;
-        if (q->subscription != subscription || q->acked_at || q->lost || !(w->lanes & part) || (hidden & part))
+        if (q->subscription != subscription || q->acked_at || q->lost || !(w->lanes & part) ||
+            (hidden & part))
             continue;
         if (q->token[0] && q->lease_until > now)
             hidden |= part;
@@ -168,8 +162,7 @@ static void watch_queue(struct fake_store *s, struct op *op, struct watch_item *
     }
 }
 
-void fake_watch(struct fake_store *s, struct op *op)
-{
+void fake_watch(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     op->watch.next_in = CSN_USEC_NEVER;
     for (uint32_t k = 0; k < op->watch.n; k++) {
@@ -182,28 +175,28 @@ void fake_watch(struct fake_store *s, struct op *op)
         struct fake_table *t = w->kind == WATCH_WORK ? &s->work : &s->outbox;
         for (uint32_t i = 0; i < t->live.n; i++) {
             const struct fake_row *r = t->live.at[i];
-            if (in_lanes(w->lanes, r->slot) && (w->kind != WATCH_WORK || is_work_of(s, r, w->consumer)))
+            if (in_lanes(w->lanes, r->slot) &&
+                (w->kind != WATCH_WORK || is_work_of(s, r, w->consumer)))
                 watch_row(op, w, r, now);
         }
     }
 }
 
-/* ---- claim ------------------------------------------------------------------------------------------------------------------ */
+/* ---- claim ---- */
 
-static bool sooner(const struct fake_row *a, const struct fake_row *b)
-{
-    return a->next_attempt_at < b->next_attempt_at || (a->next_attempt_at == b->next_attempt_at && a->seq < b->seq);
+static bool sooner(const struct fake_row *a, const struct fake_row *b) {
+    return a->next_attempt_at < b->next_attempt_at ||
+           (a->next_attempt_at == b->next_attempt_at && a->seq < b->seq);
 }
 
-static int by_due(const void *a, const void *b)
-{
+static int by_due(const void *a, const void *b) {
     const struct fake_row *x = *(struct fake_row *const *)a, *y = *(struct fake_row *const *)b;
     return sooner(x, y) ? -1 : 1;
 }
 
 /* Candidates of a claim in the order of the index. */
-static uint32_t gather_due(struct fake_store *s, const struct op *op, uint64_t lanes, csn_usec now)
-{
+static uint32_t gather_due(struct fake_store *s, const struct op *op, uint64_t lanes,
+                           csn_usec now) {
     bool work = op->claim.table == TABLE_WORK, sorted = true;
     struct fake_table *t = work ? &s->work : &s->outbox;
     uint32_t n = 0;
@@ -216,7 +209,8 @@ static uint32_t gather_due(struct fake_store *s, const struct op *op, uint64_t l
     }
     for (uint32_t i = 0; i < t->live.n; i++) {
         struct fake_row *r = t->live.at[i];
-        if (r->status != ROW_PENDING || !in_lanes(lanes, r->slot) || !row_due(r, now, op->claim.longest_backoff))
+        if (r->status != ROW_PENDING || !in_lanes(lanes, r->slot) ||
+            !row_due(r, now, op->claim.longest_backoff))
             continue;
         if (work && !is_work_of(s, r, op->claim.consumer))
             continue;
@@ -228,15 +222,14 @@ static uint32_t gather_due(struct fake_store *s, const struct op *op, uint64_t l
     return n;
 }
 
-static void park_behind(struct fake_store *s, struct op *op, struct fake_row *r)
-{
+static void park_behind(struct fake_store *s, struct op *op, struct fake_row *r) {
     r->waits_for = WAITS_KEY;
     fake_move(s, r, ROW_WAITING);
     op->claim.parked++;
 }
 
-static void fill_message(struct message *m, const struct fake_row *r, const struct fake_row *before, csn_usec now)
-{
+static void fill_message(struct message *m, const struct fake_row *r, const struct fake_row *before,
+                         csn_usec now) {
     m->prev_version = before ? before->content.version : 0;
     m->seq = (uint64_t)r->seq;
     m->lane = r->slot;
@@ -250,8 +243,8 @@ static void fill_message(struct message *m, const struct fake_row *r, const stru
     m->redelivered = r->attempts > 1;
 }
 
-static bool take_row(struct fake_store *s, struct op *op, struct fake_row *r, uint32_t n, csn_usec now)
-{
+static bool take_row(struct fake_store *s, struct op *op, struct fake_row *r, uint32_t n,
+                     csn_usec now) {
     struct fake_row *before = op->claim.table == TABLE_OUTBOX ? row_before(r) : NULL;
     struct message *m = &s->taken[n].m;
     if (!fake_message_give(&op->batch->arena, m, &r->content))
@@ -271,14 +264,14 @@ static bool take_row(struct fake_store *s, struct op *op, struct fake_row *r, ui
     return true;
 }
 
-static bool lower(const struct fake_row *a, const struct fake_row *b)
-{
-    return a->content.version < b->content.version || (a->content.version == b->content.version && a->seq < b->seq);
+static bool lower(const struct fake_row *a, const struct fake_row *b) {
+    return a->content.version < b->content.version ||
+           (a->content.version == b->content.version && a->seq < b->seq);
 }
 
-/* Hangs entry i into the chain of its key, by version. Rows mostly come in order; a row that was sent back by hand does not. */
-static void chain(struct fake_store *s, struct fake_key *k, uint32_t i)
-{
+/* Hangs entry i into the chain of its key, by version. Rows mostly come in order; a row that was
+ * sent back by hand does not. */
+static void chain(struct fake_store *s, struct fake_key *k, uint32_t i) {
     uint32_t *link = &k->first;
     while (*link != UINT32_MAX && lower(s->taken[*link].row, s->taken[i].row))
         link = &s->taken[*link].next;
@@ -286,8 +279,7 @@ static void chain(struct fake_store *s, struct fake_key *k, uint32_t i)
     *link = i;
 }
 
-static void group_by_key(struct fake_store *s, struct batch *b, uint32_t n)
-{
+static void group_by_key(struct fake_store *s, struct batch *b, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         struct fake_key *k = s->taken[i].row->key;
         if (k->claim != s->serial)
@@ -303,8 +295,7 @@ static void group_by_key(struct fake_store *s, struct batch *b, uint32_t n)
     }
 }
 
-void fake_claim(struct fake_store *s, struct op *op)
-{
+void fake_claim(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     uint64_t lanes = op->claim.lanes;
     uint32_t limit = op->claim.limit < op->batch->cap ? op->claim.limit : op->batch->cap, n = 0;
@@ -322,7 +313,8 @@ void fake_claim(struct fake_store *s, struct op *op)
     for (uint32_t i = 0; i < due && !op->claim.more; i++) {
         struct fake_row *r = s->due[i];
         const struct fake_row *before = op->claim.table == TABLE_OUTBOX ? row_before(r) : NULL;
-        if (before && !row_ended(before) && !(before->status == ROW_SENDING && before->claim == s->serial)) {
+        if (before && !row_ended(before) &&
+            !(before->status == ROW_SENDING && before->claim == s->serial)) {
             if (op->claim.parked < op->claim.park_limit)
                 park_behind(s, op, r);
             op->claim.more = op->claim.parked >= op->claim.park_limit;
@@ -339,10 +331,9 @@ void fake_claim(struct fake_store *s, struct op *op)
     group_by_key(s, op->batch, n);
 }
 
-/* ---- settle ----------------------------------------------------------------------------------------------------------------- */
+/* ---- settle ---- */
 
-static const char *attempt_kind(const struct settle_item *item)
-{
+static const char *attempt_kind(const struct settle_item *item) {
     switch (item->to) {
     case SETTLE_UNKNOWN:
         return "unanswered";
@@ -359,8 +350,8 @@ static const char *attempt_kind(const struct settle_item *item)
     }
 }
 
-static void note_failure(struct fake_store *s, struct fake_row *r, const struct settle_item *item, csn_usec now)
-{
+static void note_failure(struct fake_store *s, struct fake_row *r, const struct settle_item *item,
+                         csn_usec now) {
     r->failures += item->failure;
     r->tries += item->attempt;
     if (!item->failure && item->to != SETTLE_FAILED)
@@ -371,8 +362,8 @@ static void note_failure(struct fake_store *s, struct fake_row *r, const struct 
         r->first_failed_at = now;
 }
 
-static void settle_waiting(struct fake_store *s, struct op *op, struct fake_row *r, const struct settle_item *item, csn_usec now)
-{
+static void settle_waiting(struct fake_store *s, struct op *op, struct fake_row *r,
+                           const struct settle_item *item, csn_usec now) {
     const struct fake_row *before = row_before(r);
     if (item->waits_for == WAITS_KEY && (!before || row_ended(before))) {
         r->next_attempt_at = now;
@@ -385,8 +376,8 @@ static void settle_waiting(struct fake_store *s, struct op *op, struct fake_row 
     fake_move(s, r, ROW_WAITING);
 }
 
-static void settle_row(struct fake_store *s, struct op *op, struct fake_row *r, const struct settle_item *item, csn_usec now)
-{
+static void settle_row(struct fake_store *s, struct op *op, struct fake_row *r,
+                       const struct settle_item *item, csn_usec now) {
     switch (item->to) {
     case SETTLE_SENT:
         r->sent_at = now;
@@ -414,15 +405,14 @@ static void settle_row(struct fake_store *s, struct op *op, struct fake_row *r, 
         op->settle.released += fake_release_followers(s, r);
 }
 
-static struct fake_row *settle_find(struct fake_store *s, const struct op *op, const struct message *m)
-{
+static struct fake_row *settle_find(struct fake_store *s, const struct op *op,
+                                    const struct message *m) {
     struct fake_table *t = op->settle.table == TABLE_WORK ? &s->work : &s->outbox;
     struct fake_row *r = m->seq >= 1 && m->seq <= t->row.n ? t->row.at[m->seq - 1] : NULL;
     return r && bytes_equal(r->content.id, m->id) ? r : NULL;
 }
 
-void fake_settle(struct fake_store *s, struct op *op)
-{
+void fake_settle(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     op->settle.stale = op->settle.released = 0;
     for (uint32_t i = 0; i < op->settle.n; i++) {
@@ -438,15 +428,15 @@ void fake_settle(struct fake_store *s, struct op *op)
         }
         note_failure(s, r, item, now);
         if (item->text[0])
-            fake_attempt_add(s, r, "outbox", attempt_kind(item), item->code, item->text, r->next_attempt_at);
+            fake_attempt_add(s, r, "outbox", attempt_kind(item), item->code, item->text,
+                             r->next_attempt_at);
         settle_row(s, op, r, item, now);
     }
 }
 
-/* ---- renew and recover ------------------------------------------------------------------------------------------------------ */
+/* ---- renew and recover ---- */
 
-void fake_renew(struct fake_store *s, struct op *op)
-{
+void fake_renew(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     struct fake_table *t = op->renew.table == TABLE_WORK ? &s->work : &s->outbox;
     op->renew.renewed = 0;
@@ -459,24 +449,22 @@ void fake_renew(struct fake_store *s, struct op *op)
     }
 }
 
-static bool route_listed(const char *list, csn_bytes route)
-{
+static bool route_listed(const char *list, csn_bytes route) {
     return list[0] && route.size && glob_list_matches(list, route);
 }
 
-static bool recover_sending(struct fake_store *s, struct op *op, struct fake_row *r, csn_usec now)
-{
+static bool recover_sending(struct fake_store *s, struct op *op, struct fake_row *r, csn_usec now) {
     bool fresh = op->recover.table == TABLE_OUTBOX && in_lanes(op->recover.fresh, r->slot);
-    if (r->status != ROW_SENDING || (!fresh && !lease_over(r->lease_until, now, op->recover.longest_lease)))
+    if (r->status != ROW_SENDING ||
+        (!fresh && !lease_over(r->lease_until, now, op->recover.longest_lease)))
         return false;
-    fake_attempt_add(s, r, op->recover.table == TABLE_WORK ? "inbox" : "outbox", "unanswered", ERR_OWNER_GONE, "unknown (owner gone)",
-                     r->next_attempt_at);
+    fake_attempt_add(s, r, op->recover.table == TABLE_WORK ? "inbox" : "outbox", "unanswered",
+                     ERR_OWNER_GONE, "unknown (owner gone)", r->next_attempt_at);
     fake_move(s, r, ROW_PENDING);
     return true;
 }
 
-static void recover_row(struct fake_store *s, struct op *op, struct fake_row *r, csn_usec now)
-{
+static void recover_row(struct fake_store *s, struct op *op, struct fake_row *r, csn_usec now) {
     uint32_t limit = op->recover.limit;
     if (op->recover.expired < limit)
         op->recover.expired += recover_sending(s, op, r, now);
@@ -492,8 +480,7 @@ static void recover_row(struct fake_store *s, struct op *op, struct fake_row *r,
     }
 }
 
-void fake_recover(struct fake_store *s, struct op *op)
-{
+void fake_recover(struct fake_store *s, struct op *op) {
     csn_usec now = fake_now(s);
     bool work = op->recover.table == TABLE_WORK;
     struct fake_table *t = work ? &s->work : &s->outbox;
@@ -507,5 +494,6 @@ void fake_recover(struct fake_store *s, struct op *op)
         if (in_lanes(lanes, r->slot) && (!work || is_work_of(s, r, op->recover.consumer)))
             recover_row(s, op, r, now);
     }
-    op->recover.more = op->recover.expired >= limit || op->recover.resent >= limit || op->recover.released >= limit;
+    op->recover.more = op->recover.expired >= limit || op->recover.resent >= limit ||
+                       op->recover.released >= limit;
 }

@@ -1,37 +1,33 @@
-/* line.c: a connection to a store, as a port. Groups run one after the other; each is asked for, carried out (or not) at one moment,
- * and answered later. What may go wrong: the group is refused, the request or the answer is lost, all of it is slow, the store
- * is locked or away. A group whose deadline has passed when its turn comes is not run: that is what a driver promises. */
+/* line.c: a connection to a store, as a port. Groups run one after the other; each is asked for,
+ * carried out (or not) at one moment, and answered later. What may go wrong: the group is refused,
+ * the request or the answer is lost, all of it is slow, the store is locked or away. A group whose
+ * deadline has passed when its turn comes is not run: that is what a driver promises. */
 #include "sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-csn_usec line_latency(struct sim *s)
-{
+csn_usec line_latency(struct sim *s) {
     csn_usec t = sim_between(s, s->plan.latency / 2, s->plan.latency * 2);
     return sim_fault(s, FAULT_SLOW) ? t * sim_between(s, 20, 200) : t;
 }
 
-static csn_usec line_now(const struct line *l)
-{
+static csn_usec line_now(const struct line *l) {
     return l->sim->now + l->life->skew;
 }
 
-static void schedule(struct line *l, csn_usec in)
-{
+static void schedule(struct line *l, csn_usec in) {
     sim_at(l->sim, l->sim->now + in, EV_LINE, l, ++l->serial, 0);
 }
 
-static void ask(struct line *l)
-{
+static void ask(struct line *l) {
     l->state = LINE_ASKING;
     l->looked = false;
     l->fate = FATE_RUN;
     schedule(l, line_latency(l->sim));
 }
 
-void line_submit(struct port *p, struct op *op)
-{
+void line_submit(struct port *p, struct op *op) {
     struct line *l = (struct line *)p;
     if (op->state != OP_IDLE)
         check(l->sim, CHECK_WHOLE, false, "an op of kind %d is submitted twice", (int)op->kind);
@@ -45,8 +41,7 @@ void line_submit(struct port *p, struct op *op)
     check_submitted(l, op);
 }
 
-static void line_flush(struct port *p)
-{
+static void line_flush(struct port *p) {
     struct line *l = (struct line *)p;
     if (!l->first)
         return;
@@ -58,8 +53,7 @@ static void line_flush(struct port *p)
         ask(l);
 }
 
-void line_done(struct line *l, struct op *op)
-{
+void line_done(struct line *l, struct op *op) {
     op->next = NULL;
     if (l->done_last)
         l->done_last->next = op;
@@ -68,8 +62,7 @@ void line_done(struct line *l, struct op *op)
     l->done_last = op;
 }
 
-struct op *line_reap(struct port *p)
-{
+struct op *line_reap(struct port *p) {
     struct line *l = (struct line *)p;
     struct op *op = l->done;
     if (!op)
@@ -83,18 +76,19 @@ struct op *line_reap(struct port *p)
     return op;
 }
 
-void line_init(struct line *l, struct life *life, struct fake_store *store, enum role role)
-{
-    *l = (struct line){.sim = life->sim, .life = life, .store = store, .role = role, .serial = l->serial};
-    l->port = (struct port){.submit = line_submit, .flush = line_flush, .reap = line_reap,
+void line_init(struct line *l, struct life *life, struct fake_store *store, enum role role) {
+    *l = (struct line){
+        .sim = life->sim, .life = life, .store = store, .role = role, .serial = l->serial};
+    l->port = (struct port){.submit = line_submit,
+                            .flush = line_flush,
+                            .reap = line_reap,
                             .flags = role == ROLE_QUEUE_IN ? PORT_ATOMIC_PUBLISH : 0};
 }
 
-/* ---- carrying out ----------------------------------------------------------------------------------------------------------- */
+/* ---- carrying out ---- */
 
 /* What an op says when nobody knows: its outputs are worth nothing. */
-void line_scrub(struct op *op)
-{
+void line_scrub(struct op *op) {
     if (op->kind == OP_CLAIM || op->kind == OP_RECEIVE)
         op->batch->n = 0;
     if (op->kind == OP_PUBLISH)
@@ -105,24 +99,21 @@ void line_scrub(struct op *op)
             op->apply.item[i].out = APPLY_NONE;
 }
 
-static void refuse(struct op *group, csn_status status, int32_t code, const char *text)
-{
+static void refuse(struct op *group, csn_status status, int32_t code, const char *text) {
     for (struct op *op = group; op; op = op->next) {
         line_scrub(op);
         error_set(&op->result, status, code, "%s", text);
     }
 }
 
-static csn_usec group_deadline(const struct op *group)
-{
+static csn_usec group_deadline(const struct op *group) {
     csn_usec until = CSN_USEC_NEVER;
     for (const struct op *op = group; op; op = op->next)
         until = op->deadline < until ? op->deadline : until;
     return until;
 }
 
-static enum fate roll(struct line *l)
-{
+static enum fate roll(struct line *l) {
     if (l->life->dead)
         return FATE_RUN;
     if (sim_fault(l->sim, FAULT_AGAIN))
@@ -132,14 +123,13 @@ static enum fate roll(struct line *l)
     return sim_fault(l->sim, FAULT_COMMIT_UNKNOWN) ? FATE_UNKNOWN : FATE_RUN;
 }
 
-static uint32_t store_number(const struct line *l)
-{
+static uint32_t store_number(const struct line *l) {
     return (uint32_t)(l->store - l->sim->store);
 }
 
-/* A store that is locked or away: the driver waits, at most until its deadline. True when it has to. */
-static bool must_wait(struct line *l, struct op *group)
-{
+/* A store that is locked or away: the driver waits, at most until its deadline. True when it has
+ * to. */
+static bool must_wait(struct line *l, struct op *group) {
     struct sim *s = l->sim;
     uint32_t n = store_number(l);
     csn_usec until = s->down_until[n];
@@ -152,8 +142,7 @@ static bool must_wait(struct line *l, struct op *group)
     return true;
 }
 
-static void run_group(struct line *l, struct op *group)
-{
+static void run_group(struct line *l, struct op *group) {
     struct sim *s = l->sim;
     uint64_t changes = s->changes;
     l->fate = roll(l);
@@ -175,28 +164,28 @@ static void run_group(struct line *l, struct op *group)
     }
     s->running = NULL;
     if (group->result.status == CSN_AGAIN)
-        check(s, CHECK_NOTHING, s->changes == changes, "a refused group changed %llu rows", (unsigned long long)(s->changes - changes));
+        check(s, CHECK_NOTHING, s->changes == changes, "a refused group changed %llu rows",
+              (unsigned long long)(s->changes - changes));
     if (l->fate != FATE_RUN)
         l->life->hurt = true;
     sim_mix(s, (uint64_t)group->kind * 8 + (uint64_t)l->fate);
-    sim_trace(s, "process %u.%u %s: op %d fate %d status %d", l->life->process, l->life->number, l->store->name,
-              (int)group->kind, (int)l->fate, (int)group->result.status);
+    sim_trace(s, "process %u.%u %s: op %d fate %d status %d", l->life->process, l->life->number,
+              l->store->name, (int)group->kind, (int)l->fate, (int)group->result.status);
 }
 
-static bool watch_waits(struct line *l, struct op *op)
-{
+static bool watch_waits(struct line *l, struct op *op) {
     bool found = op->result.status != CSN_OK;
     for (uint32_t i = 0; i < op->watch.n; i++)
         found |= op->watch.item[i].found;
     if (found || l->looked || l->life->dead || op->watch.wait <= 0)
         return false;
     l->looked = true;
-    schedule(l, sim_fault(l->sim, FAULT_WAKE) ? sim_between(l->sim, 0, op->watch.wait) : op->watch.wait);
+    schedule(l, sim_fault(l->sim, FAULT_WAKE) ? sim_between(l->sim, 0, op->watch.wait)
+                                              : op->watch.wait);
     return true;
 }
 
-static void carry_out(struct line *l)
-{
+static void carry_out(struct line *l) {
     struct op *group = l->group[0];
     if (must_wait(l, group))
         return;
@@ -207,8 +196,7 @@ static void carry_out(struct line *l)
     schedule(l, line_latency(l->sim));
 }
 
-static void answer(struct line *l)
-{
+static void answer(struct line *l) {
     struct op *op = l->group[0];
     memmove(l->group, l->group + 1, --l->groups * sizeof *l->group);
     l->state = LINE_IDLE;
@@ -225,8 +213,7 @@ static void answer(struct line *l)
         life_wake(l->sim, l->life, sim_between(l->sim, 0, 50));
 }
 
-void line_event(struct line *l, uint32_t serial)
-{
+void line_event(struct line *l, uint32_t serial) {
     if (serial != l->serial)
         return;
     if (l->state == LINE_ASKING)
@@ -236,8 +223,7 @@ void line_event(struct line *l, uint32_t serial)
 }
 
 /* The process is gone. What was sent may still be carried out; what was not sent is not. */
-void line_crash(struct line *l)
-{
+void line_crash(struct line *l) {
     l->first = l->last = NULL;
     if (!l->groups)
         return;
@@ -251,7 +237,6 @@ void line_crash(struct line *l)
     l->serial++;
 }
 
-bool line_quiet(const struct line *l)
-{
+bool line_quiet(const struct line *l) {
     return l->stream ? stream_quiet(l) : l->groups == 0;
 }

@@ -8,12 +8,16 @@
 
 enum { TWICE_EVERY = 16 /* seeds; of them one is run twice and the hashes are compared */ };
 
-static const struct { const char *name, *text; } faults[FAULT_NR] = {
+static const struct {
+    const char *name, *text;
+} faults[FAULT_NR] = {
 #define X(name, text, rate) {#name, text},
 #include "faults.def"
 #undef X
 };
-static const struct { const char *name, *ref, *text; } checks[CHECK_NR] = {
+static const struct {
+    const char *name, *ref, *text;
+} checks[CHECK_NR] = {
 #define X(name, ref, text) {#name, ref, text},
 #include "checks.def"
 #undef X
@@ -35,59 +39,56 @@ static const char usage[] =
     "  --list FILE   run the seeds that FILE lists, one a line      运行 FILE 中每行一个的种子\n"
     "  --quiet       print failures only                            只打印失败\n";
 
-static bool number_of(const char *text, uint64_t *ret)
-{
+static bool number_of(const char *text, uint64_t *ret) {
     char *end = NULL;
     *ret = text ? strtoull(text, &end, 10) : 0;
     return text && *text && end && *end == '\0';
 }
 
-static void print_failure(const struct sim *s)
-{
-    printf("seed %" PRIu64 " fails after %" PRIu64 " events: %s\n  replay: consign-sim --seed %" PRIu64 " --trace\n", s->seed,
-           s->events, s->why, s->seed);
+static void print_failure(const struct sim *s) {
+    printf("seed %" PRIu64 " fails after %" PRIu64
+           " events: %s\n  replay: consign-sim --seed %" PRIu64 " --trace\n",
+           s->seed, s->events, s->why, s->seed);
 }
 
 /* Runs a seed, and some seeds twice. True when all holds. */
-static bool run_seed(struct sim *s, uint64_t seed, bool twice)
-{
+static bool run_seed(struct sim *s, uint64_t seed, bool twice) {
     sim_run(s, seed);
     if (!s->failed && twice) {
         uint64_t hash = s->hash;
         sim_run(s, seed);
-        check(s, CHECK_SAME_HASH, hash == s->hash, "%016" PRIx64 " and then %016" PRIx64, hash, s->hash);
+        check(s, CHECK_SAME_HASH, hash == s->hash, "%016" PRIx64 " and then %016" PRIx64, hash,
+              s->hash);
     }
     if (s->failed)
         print_failure(s);
     return !s->failed;
 }
 
-static int by_size(const void *a, const void *b)
-{
+static int by_size(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-static void print_tables(const struct tally *t)
-{
+static void print_tables(const struct tally *t) {
     puts("\nfault               times  what happens");
     for (enum fault_kind f = 0; f < FAULT_NR; f++)
         printf("%-16s %8" PRIu64 "  %s\n", faults[f].name, t->fault[f], faults[f].text);
     puts("\ncheck         ref        times  what must hold");
     for (enum check_kind c = 0; c < CHECK_NR; c++)
-        printf("%-12s %-4s %12" PRIu64 "  %s\n", checks[c].name, checks[c].ref, t->check[c], checks[c].text);
+        printf("%-12s %-4s %12" PRIu64 "  %s\n", checks[c].name, checks[c].ref, t->check[c],
+               checks[c].text);
 }
 
-static double seconds_now(void)
-{
+static double seconds_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* other programs do not count */
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* A check that was never made, or a fault that never happened, in a long run is a hole in the simulator. */
-static int holes(const struct tally *t, uint64_t seeds)
-{
+/* A check that was never made, or a fault that never happened, in a long run is a hole in the
+ * simulator. */
+static int holes(const struct tally *t, uint64_t seeds) {
     int n = 0;
     if (seeds < 300)
         return 0;
@@ -106,8 +107,7 @@ static int holes(const struct tally *t, uint64_t seeds)
     return n;
 }
 
-static int run_seeds(struct sim *s, const struct options *o)
-{
+static int run_seeds(struct sim *s, const struct options *o) {
     uint64_t *events = calloc(o->seeds + 1, sizeof *events), done = 0;
     double begin = seconds_now();
     bool good = events != NULL;
@@ -119,8 +119,10 @@ static int run_seeds(struct sim *s, const struct options *o)
     if (good && !o->quiet) {
         qsort(events, done, sizeof *events, by_size);
         print_tables(s->tally);
-        printf("\n%" PRIu64 " seeds, %" PRIu64 " events, median %" PRIu64 " a seed; %.0f seeds and %.0f events per CPU second; no failure\n", done,
-               s->tally->events, done ? events[done / 2] : 0, (double)s->tally->seeds / took, (double)s->tally->events / took);
+        printf("\n%" PRIu64 " seeds, %" PRIu64 " events, median %" PRIu64
+               " a seed; %.0f seeds and %.0f events per CPU second; no failure\n",
+               done, s->tally->events, done ? events[done / 2] : 0, (double)s->tally->seeds / took,
+               (double)s->tally->events / took);
     }
     if (good && holes(s->tally, done))
         good = false;
@@ -128,17 +130,16 @@ static int run_seeds(struct sim *s, const struct options *o)
     return good ? 0 : 1;
 }
 
-static int run_one(struct sim *s, const struct options *o)
-{
+static int run_one(struct sim *s, const struct options *o) {
     s->trace = o->trace;
     s->until = o->until;
     bool good = run_seed(s, o->from, !o->trace && !o->until);
-    printf("seed %" PRIu64 " hash %016" PRIx64 " events %" PRIu64 "\n", o->from, s->hash, s->events);
+    printf("seed %" PRIu64 " hash %016" PRIx64 " events %" PRIu64 "\n", o->from, s->hash,
+           s->events);
     return good ? 0 : 1;
 }
 
-static int run_list(struct sim *s, const char *path)
-{
+static int run_list(struct sim *s, const char *path) {
     char line[200];
     uint64_t n = 0;
     bool good = true;
@@ -160,8 +161,7 @@ static int run_list(struct sim *s, const char *path)
     return good ? 0 : 1;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct options o = {.from = 1, .seeds = 1000};
     const char *list = NULL;
     for (int i = 1; i < argc; i++) {

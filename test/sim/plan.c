@@ -1,5 +1,5 @@
-/* plan.c: what a seed is like. Swarm: each seed takes a random part of the faults, each with its own rate, so that one fault cannot
- * hide another; some seeds have one fault only, some none. */
+/* plan.c: what a seed is like. Swarm: each seed takes a random part of the faults, each with its
+ * own rate, so that one fault cannot hide another; some seeds have one fault only, some none. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -11,30 +11,48 @@ static const uint32_t usual_rate[FAULT_NR] = {
 #undef X
 };
 
-/* Faults that are asked for in other ways than by the rates of the table; here a rate of 1 … 10,000 is a weight or a share. */
-static const struct { enum fault_kind fault; uint32_t most; } drawn[] = {
-    {FAULT_CRASH, 10}, {FAULT_PAUSE, 10}, {FAULT_STOP, 4}, {FAULT_LOCKED, 6}, {FAULT_STORE_DOWN, 6}, {FAULT_CLOCK_FORWARD, 5},
-    {FAULT_CLOCK_BACK, 5}, {FAULT_REOPEN, 8}, {FAULT_BLOCKED, 6}, {FAULT_BROKER_LOSES, 6},
-    {FAULT_RETURNED, 300}, {FAULT_REJECTED, 300}, {FAULT_EXPIRES, 500}, {FAULT_CONFIRM_SWAPPED, 3000},
-    {FAULT_VERDICT_REFUSED, 1500}, {FAULT_VERDICT_RETRY, 1500}, {FAULT_VERDICT_BUDGET, 400}, {FAULT_VERDICT_POISON, 400},
-    {FAULT_VERDICT_CONFLICT, 400}, {FAULT_VERDICT_EARLY, 1000}, {FAULT_VERDICT_UNKNOWN, 1000},
-    {FAULT_OPERATOR_RETRY, 5000}, {FAULT_OPERATOR_CANCEL, 2000}};
+/* Faults that are asked for in other ways than by the rates of the table; here a rate of 1 … 10,000
+ * is a weight or a share. */
+static const struct {
+    enum fault_kind fault;
+    uint32_t most;
+} drawn[] = {{FAULT_CRASH, 10},
+             {FAULT_PAUSE, 10},
+             {FAULT_STOP, 4},
+             {FAULT_LOCKED, 6},
+             {FAULT_STORE_DOWN, 6},
+             {FAULT_CLOCK_FORWARD, 5},
+             {FAULT_CLOCK_BACK, 5},
+             {FAULT_REOPEN, 8},
+             {FAULT_BLOCKED, 6},
+             {FAULT_BROKER_LOSES, 6},
+             {FAULT_RETURNED, 300},
+             {FAULT_REJECTED, 300},
+             {FAULT_EXPIRES, 500},
+             {FAULT_CONFIRM_SWAPPED, 3000},
+             {FAULT_VERDICT_REFUSED, 1500},
+             {FAULT_VERDICT_RETRY, 1500},
+             {FAULT_VERDICT_BUDGET, 400},
+             {FAULT_VERDICT_POISON, 400},
+             {FAULT_VERDICT_CONFLICT, 400},
+             {FAULT_VERDICT_EARLY, 1000},
+             {FAULT_VERDICT_UNKNOWN, 1000},
+             {FAULT_OPERATOR_RETRY, 5000},
+             {FAULT_OPERATOR_CANCEL, 2000}};
 
-static uint32_t most_of(enum fault_kind f)
-{
+static uint32_t most_of(enum fault_kind f) {
     for (size_t i = 0; i < ARRAY_LEN(drawn); i++)
         if (drawn[i].fault == f)
             return drawn[i].most;
     return usual_rate[f] * 2;
 }
 
-static bool always(enum fault_kind f)
-{
-    return f == FAULT_CRASH_RAN || f == FAULT_VERDICT_LATE || f == FAULT_REDELIVERED || f == FAULT_RECONCILE;
+static bool always(enum fault_kind f) {
+    return f == FAULT_CRASH_RAN || f == FAULT_VERDICT_LATE || f == FAULT_REDELIVERED ||
+           f == FAULT_RECONCILE;
 }
 
-static void draw_rates(struct sim *s, uint32_t share)
-{
+static void draw_rates(struct sim *s, uint32_t share) {
     for (enum fault_kind f = 0; f < FAULT_NR; f++) {
         s->plan.rate[f] = 0;
         if (always(f) || sim_below(s, 100) >= share)
@@ -44,8 +62,7 @@ static void draw_rates(struct sim *s, uint32_t share)
     s->plan.rate[FAULT_CRASH_RAN] = 5000;
 }
 
-static void draw_faults(struct sim *s)
-{
+static void draw_faults(struct sim *s) {
     uint64_t how = sim_below(s, 20);
     struct plan *p = &s->plan;
     p->calm = how == 0;
@@ -63,15 +80,16 @@ static void draw_faults(struct sim *s)
     p->trouble = p->calm ? 0 : (uint32_t)sim_between(s, 150, 3000);
 }
 
-static void draw_policy(struct sim *s, struct retry_policy *p)
-{
-    *p = (struct retry_policy){.base = sim_between(s, 5, 100) * MS, .max = sim_between(s, 200, 1500) * MS,
-                               .jitter = (uint8_t)sim_below(s, 3), .jitter_percent = (uint8_t)sim_below(s, 50),
-                               .failures = 2 + (uint32_t)sim_below(s, 5), .age = sim_between(s, 8, 20) * SEC};
+static void draw_policy(struct sim *s, struct retry_policy *p) {
+    *p = (struct retry_policy){.base = sim_between(s, 5, 100) * MS,
+                               .max = sim_between(s, 200, 1500) * MS,
+                               .jitter = (uint8_t)sim_below(s, 3),
+                               .jitter_percent = (uint8_t)sim_below(s, 50),
+                               .failures = 2 + (uint32_t)sim_below(s, 5),
+                               .age = sim_between(s, 8, 20) * SEC};
 }
 
-void plan_draw(struct sim *s)
-{
+void plan_draw(struct sim *s) {
     struct plan *p = &s->plan;
     *p = (struct plan){0};
     p->processes = 1 + (uint32_t)sim_below(s, 10) % PROCESSES_MAX;
@@ -87,7 +105,8 @@ void plan_draw(struct sim *s)
     for (uint32_t i = 0; i < CONSUMERS; i++)
         p->partitions[i] = 1 + (uint32_t)sim_below(s, 4);
     p->workers = 1 + (uint32_t)sim_below(s, 4) / 3;
-    p->batch_rows = sim_below(s, 3) ? (uint32_t)sim_between(s, 4, 24) : (uint32_t)sim_between(s, 1, 4);
+    p->batch_rows =
+        sim_below(s, 3) ? (uint32_t)sim_between(s, 4, 24) : (uint32_t)sim_between(s, 1, 4);
     p->lease = sim_between(s, 10, 30) * 100 * MS;
     p->lock_wait = p->lease / 10;
     p->confirm_timeout = p->lease / 4;
@@ -101,18 +120,23 @@ void plan_draw(struct sim *s)
     draw_faults(s);
 }
 
-void plan_print(const struct sim *s)
-{
+void plan_print(const struct sim *s) {
     static const char *const names[FAULT_NR] = {
 #define X(name, text, rate) #name,
 #include "faults.def"
 #undef X
     };
     const struct plan *p = &s->plan;
-    printf("seed %" PRIu64 ": %u processes, %u producers, %u keys, %u events, lanes %u %u, partitions %u %u %u, %u workers, "
-           "batches of %u, lease %.1f s, %s%s%s\n", s->seed, p->processes, p->producers, p->keys, p->events, p->lanes[0],
-           p->lanes[1], p->partitions[0], p->partitions[1], p->partitions[2], p->workers, p->batch_rows, (double)p->lease / 1e6,
-           p->bus_all ? "streaming broker only" : p->bus ? "with a streaming broker" : "embedded broker only", p->reorder ? ", reordering" : "", p->calm ? ", calm" : "");
+    printf("seed %" PRIu64 ": %u processes, %u producers, %u keys, %u events, lanes %u %u, "
+                           "partitions %u %u %u, %u workers, "
+           "batches of %u, lease %.1f s, %s%s%s\n",
+           s->seed, p->processes, p->producers, p->keys, p->events, p->lanes[0], p->lanes[1],
+           p->partitions[0], p->partitions[1], p->partitions[2], p->workers, p->batch_rows,
+           (double)p->lease / 1e6,
+           p->bus_all ? "streaming broker only"
+           : p->bus   ? "with a streaming broker"
+                      : "embedded broker only",
+           p->reorder ? ", reordering" : "", p->calm ? ", calm" : "");
     for (enum fault_kind f = 0; f < FAULT_NR; f++)
         if (p->rate[f])
             printf("  %s %u", names[f], p->rate[f]);

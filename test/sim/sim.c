@@ -7,24 +7,20 @@
 
 enum { EVENTS_MAX = 400000, HASH_START = 0x5eed };
 
-uint64_t sim_below(struct sim *s, uint64_t n)
-{
+uint64_t sim_below(struct sim *s, uint64_t n) {
     return n > 1 ? prng_below(&s->chance, n) : 0;
 }
 
-csn_usec sim_between(struct sim *s, csn_usec least, csn_usec most)
-{
+csn_usec sim_between(struct sim *s, csn_usec least, csn_usec most) {
     return least + (csn_usec)sim_below(s, (uint64_t)(most - least) + 1);
 }
 
-void sim_mix(struct sim *s, uint64_t what)
-{
+void sim_mix(struct sim *s, uint64_t what) {
     s->hash = (s->hash ^ what) * UINT64_C(0x9e3779b97f4a7c15);
     s->hash ^= s->hash >> 29;
 }
 
-void sim_happened(struct sim *s, enum fault_kind f)
-{
+void sim_happened(struct sim *s, enum fault_kind f) {
     static const char *const names[] = {
 #define X(name, text, rate) #name,
 #include "faults.def"
@@ -36,16 +32,14 @@ void sim_happened(struct sim *s, enum fault_kind f)
         sim_trace(s, "fault %s", names[f]);
 }
 
-bool sim_fault(struct sim *s, enum fault_kind f)
-{
+bool sim_fault(struct sim *s, enum fault_kind f) {
     if (s->kind || s->plan.rate[f] == 0 || sim_below(s, 10000) >= s->plan.rate[f])
         return false;
     sim_happened(s, f);
     return true;
 }
 
-void sim_trace(struct sim *s, const char *format, ...)
-{
+void sim_trace(struct sim *s, const char *format, ...) {
     if (!s->trace)
         return;
     va_list args;
@@ -56,22 +50,25 @@ void sim_trace(struct sim *s, const char *format, ...)
     va_end(args);
 }
 
-/* ---- the heap --------------------------------------------------------------------------------------------------------------- */
+/* ---- the heap ---- */
 
-static bool first_of(const struct event *a, const struct event *b)
-{
+static bool first_of(const struct event *a, const struct event *b) {
     return a->at < b->at || (a->at == b->at && a->tie < b->tie);
 }
 
-void sim_at(struct sim *s, csn_usec at, enum event_kind kind, void *who, uint32_t a, uint32_t b)
-{
+void sim_at(struct sim *s, csn_usec at, enum event_kind kind, void *who, uint32_t a, uint32_t b) {
     if (s->heap_n == s->heap_cap) {
         s->heap_cap = s->heap_cap ? s->heap_cap * 2 : 1024;
         s->heap = realloc(s->heap, s->heap_cap * sizeof *s->heap);
         if (!s->heap)
             abort();
     }
-    struct event e = {.at = at > s->now ? at : s->now, .tie = prng_next(&s->chance), .who = who, .kind = kind, .a = a, .b = b};
+    struct event e = {.at = at > s->now ? at : s->now,
+                      .tie = prng_next(&s->chance),
+                      .who = who,
+                      .kind = kind,
+                      .a = a,
+                      .b = b};
     uint32_t i = s->heap_n++;
     while (i > 0 && first_of(&e, &s->heap[(i - 1) / 2])) {
         s->heap[i] = s->heap[(i - 1) / 2];
@@ -80,8 +77,7 @@ void sim_at(struct sim *s, csn_usec at, enum event_kind kind, void *who, uint32_
     s->heap[i] = e;
 }
 
-static struct event heap_pop(struct sim *s)
-{
+static struct event heap_pop(struct sim *s) {
     struct event top = s->heap[0], last = s->heap[--s->heap_n];
     uint32_t i = 0;
     for (;;) {
@@ -100,10 +96,9 @@ static struct event heap_pop(struct sim *s)
     return top;
 }
 
-/* ---- the course of a seed --------------------------------------------------------------------------------------------------- */
+/* ---- the course of a seed ---- */
 
-static void dispatch(struct sim *s, const struct event *e)
-{
+static void dispatch(struct sim *s, const struct event *e) {
     switch ((enum event_kind)e->kind) {
     case EV_STEP:
         life_step(s, e->who, e->at);
@@ -141,14 +136,12 @@ static void dispatch(struct sim *s, const struct event *e)
     }
 }
 
-static bool old_step(const struct event *e)
-{
+static bool old_step(const struct event *e) {
     const struct life *l = e->who;
     return e->kind == EV_STEP && (l->dead || l->step_at != e->at);
 }
 
-static void one_event(struct sim *s)
-{
+static void one_event(struct sim *s) {
     struct event e = heap_pop(s);
     s->now = e.at;
     if (old_step(&e))
@@ -160,8 +153,7 @@ static void one_event(struct sim *s)
 }
 
 /* Every store is held to one clock that never steps, and to an offset of its own. */
-static void stores_begin(struct sim *s)
-{
+static void stores_begin(struct sim *s) {
     for (uint32_t i = 0; i < STORES; i++) {
         fake_store_reset(&s->store[i]);
         s->store[i].outbox_lanes = s->plan.lanes[i];
@@ -173,8 +165,7 @@ static void stores_begin(struct sim *s)
     eyes_open(s, &s->bus);
 }
 
-static void begin(struct sim *s, uint64_t seed)
-{
+static void begin(struct sim *s, uint64_t seed) {
     struct event *heap = s->heap;
     prng_seed(&s->chance, seed);
     s->seed = seed;
@@ -205,8 +196,7 @@ static void begin(struct sim *s, uint64_t seed)
     stores_begin(s);
 }
 
-static void people_begin(struct sim *s)
-{
+static void people_begin(struct sim *s) {
     for (uint32_t i = 0; i < s->plan.processes; i++)
         life_start(s, i);
     for (uint32_t i = 0; i < s->plan.producers; i++)
@@ -218,14 +208,13 @@ static void people_begin(struct sim *s)
         sim_at(s, s->now + s->plan.lease, EV_RECONCILE, NULL, 0, 0);
 }
 
-static bool over(const struct sim *s)
-{
+static bool over(const struct sim *s) {
     return s->failed || s->heap_n == 0 || (s->until && s->events >= s->until);
 }
 
-/* From now on nothing goes wrong any more: what is away comes back, who is down starts, clocks stay. */
-static void turn_kind(struct sim *s)
-{
+/* From now on nothing goes wrong any more: what is away comes back, who is down starts, clocks
+ * stay. */
+static void turn_kind(struct sim *s) {
     s->kind = true;
     s->kind_since = s->now;
     s->bound = s->now + 8 * s->plan.lease + 30 * SEC + s->plan.inbox.age + s->set_back;
@@ -239,17 +228,16 @@ static void turn_kind(struct sim *s)
     stream_kick(s);
 }
 
-static void not_drained(struct sim *s)
-{
+static void not_drained(struct sim *s) {
     char buffer[300];
     struct text left;
     text_init(&left, buffer, sizeof buffer);
     drained(s, &left);
-    check(s, CHECK_DRAINS, false, "not drained %.1f s after the faults stopped:%s", (double)(s->now - s->kind_since) / 1e6, buffer);
+    check(s, CHECK_DRAINS, false, "not drained %.1f s after the faults stopped:%s",
+          (double)(s->now - s->kind_since) / 1e6, buffer);
 }
 
-static void run_kind(struct sim *s)
-{
+static void run_kind(struct sim *s) {
     csn_usec look = s->now;
     while (!over(s)) {
         if (s->now >= look) {
@@ -264,11 +252,11 @@ static void run_kind(struct sim *s)
         one_event(s);
     }
     if (!s->failed && !(s->until && s->events >= s->until))
-        check(s, CHECK_DRAINS, drained(s, NULL), "nothing is scheduled any more, and it is not drained");
+        check(s, CHECK_DRAINS, drained(s, NULL),
+              "nothing is scheduled any more, and it is not drained");
 }
 
-static void stop_all(struct sim *s)
-{
+static void stop_all(struct sim *s) {
     csn_usec until = s->now + 20 * SEC;
     s->stopped = true;
     for (uint32_t i = 0; i < s->plan.processes; i++) {
@@ -284,18 +272,19 @@ static void stop_all(struct sim *s)
         one_event(s);
         left = false;
         for (uint32_t i = 0; i < s->plan.processes; i++)
-            left |= s->current[i] && !engine_stopped(s->current[i]->engine, s->now + s->current[i]->skew);
+            left |= s->current[i] &&
+                    !engine_stopped(s->current[i]->engine, s->now + s->current[i]->skew);
     }
 }
 
-void sim_run(struct sim *s, uint64_t seed)
-{
+void sim_run(struct sim *s, uint64_t seed) {
     begin(s, seed);
     if (s->trace)
         plan_print(s);
     people_begin(s);
     csn_usec cruel_end = s->now + s->plan.cruel;
-    while (!over(s) && (s->now < cruel_end || s->produced < s->plan.events) && s->events < EVENTS_MAX)
+    while (!over(s) && (s->now < cruel_end || s->produced < s->plan.events) &&
+           s->events < EVENTS_MAX)
         one_event(s);
     bool cut = s->until && s->events >= s->until;
     if (!s->failed && !cut) {
@@ -313,8 +302,7 @@ void sim_run(struct sim *s, uint64_t seed)
     s->tally->seeds++;
 }
 
-void sim_init(struct sim *s, struct tally *tally)
-{
+void sim_init(struct sim *s, struct tally *tally) {
     static const char *const names[STORES] = {"orders", "stock"};
     *s = (struct sim){.tally = tally};
     for (uint32_t i = 0; i < STORES; i++)
@@ -323,8 +311,7 @@ void sim_init(struct sim *s, struct tally *tally)
     arena_init(&s->arena, (size_t)1 << 28);
 }
 
-void sim_free(struct sim *s)
-{
+void sim_free(struct sim *s) {
     for (uint32_t i = 0; i < STORES; i++)
         fake_store_free(&s->store[i]);
     fake_store_free(&s->bus);

@@ -1,11 +1,13 @@
-/* sim.h: the deterministic simulator: the real engine, several of it, on stores and brokers in memory, under faults.
+/* sim.h: the deterministic simulator: the real engine, several of it, on stores and brokers in
+ * memory, under faults.
  *
- *   heap of (time, tie from the seed) ──▶ line (a store connection) · stream (a broker connection) · life (a process)
- *                                         producers · operator · reconcile · trouble
+ *   heap of (time, tie from the seed) ──▶ line (a store connection) · stream (a broker connection)
+ * · life (a process) producers · operator · reconcile · trouble
  *
- * One seed is one run: a plan is drawn (topology, limits, which faults and how often), then comes the cruel time, in which safety is
- * checked after every event, then the kind time without faults, in which everything must drain within a bound, then the books.
- * Nothing but the seed decides: no clock, no address, no order of a hash table goes into a decision or into the hash. */
+ * One seed is one run: a plan is drawn (topology, limits, which faults and how often), then comes
+ * the cruel time, in which safety is checked after every event, then the kind time without faults,
+ * in which everything must drain within a bound, then the books. Nothing but the seed decides: no
+ * clock, no address, no order of a hash table goes into a decision or into the hash. */
 #ifndef CSN_TEST_SIM_SIM_H
 #define CSN_TEST_SIM_SIM_H
 
@@ -13,12 +15,19 @@
 #include "core/engine.h"
 #include "fake_store.h"
 
-#define MS INT64_C(1000)
+#define MS  INT64_C(1000)
 #define SEC INT64_C(1000000)
 
 enum {
-    STORES = 2, PROCESSES_MAX = 3, LIVES_MAX = 40, LINES_MAX = 24, GROUPS_MAX = 40, CONSUMERS = 3, KEYS_MAX = 16,
-    STREAM_OPS_MAX = 64, PRODUCERS_MAX = 4
+    STORES = 2,
+    PROCESSES_MAX = 3,
+    LIVES_MAX = 40,
+    LINES_MAX = 24,
+    GROUPS_MAX = 40,
+    CONSUMERS = 3,
+    KEYS_MAX = 16,
+    STREAM_OPS_MAX = 64,
+    PRODUCERS_MAX = 4
 };
 
 enum fault_kind {
@@ -41,19 +50,31 @@ struct tally { /* over all seeds of a run */
 };
 
 struct plan {
-    uint32_t processes, producers, keys, events, lanes[STORES], partitions[CONSUMERS], workers, batch_rows;
-    bool bus, bus_all;          /* results, or everything, travel over the streaming broker */
-    bool ties;                  /* some events of a key have the version of the one before */
-    bool reorder;               /* which also swaps; the handlers gate by version then */
-    bool calm;                  /* no fault at all: whatever is found is a false alarm or a plain bug */
+    uint32_t processes, producers, keys, events, lanes[STORES], partitions[CONSUMERS], workers,
+        batch_rows;
+    bool bus, bus_all; /* results, or everything, travel over the streaming broker */
+    bool ties;         /* some events of a key have the version of the one before */
+    bool reorder;      /* which also swaps; the handlers gate by version then */
+    bool calm;         /* no fault at all: whatever is found is a false alarm or a plain bug */
     csn_usec lease, lock_wait, confirm_timeout, probe_min, probe_max, cruel, latency;
     struct retry_policy relay, inbox;
-    uint32_t rate[FAULT_NR];    /* of 10,000 */
-    uint32_t trouble;           /* mean pause between troubles, ms */
+    uint32_t rate[FAULT_NR]; /* of 10,000 */
+    uint32_t trouble;        /* mean pause between troubles, ms */
 };
 
-enum event_kind { EV_STEP, EV_LINE, EV_RESTART, EV_PRODUCE, EV_TROUBLE, EV_OPERATE, EV_RECONCILE, EV_LAND, EV_CONFIRM, EV_GIVE_UP,
-                  EV_RECEIVE };
+enum event_kind {
+    EV_STEP,
+    EV_LINE,
+    EV_RESTART,
+    EV_PRODUCE,
+    EV_TROUBLE,
+    EV_OPERATE,
+    EV_RECONCILE,
+    EV_LAND,
+    EV_CONFIRM,
+    EV_GIVE_UP,
+    EV_RECEIVE
+};
 
 struct event {
     csn_usec at;
@@ -65,7 +86,12 @@ struct event {
 struct sim;
 struct life;
 
-enum stream_at { STREAM_QUEUED, STREAM_LANDED, STREAM_SAID, STREAM_SILENT /* nothing will be said */ };
+enum stream_at {
+    STREAM_QUEUED,
+    STREAM_LANDED,
+    STREAM_SAID,
+    STREAM_SILENT /* nothing will be said */
+};
 enum line_state { LINE_IDLE, LINE_ASKING, LINE_ANSWERING };
 enum fate { FATE_RUN, FATE_LOST, FATE_UNKNOWN, FATE_AGAIN };
 
@@ -78,13 +104,16 @@ struct line { /* one connection of a process: a port. Groups run one after the o
     bool stream;
     enum line_state state;
     enum fate fate;
-    bool looked;               /* a WATCH at its second look */
-    uint32_t serial;           /* of what is scheduled; others are old */
-    struct op *first, *last;   /* submitted, not flushed */
+    bool looked;             /* a WATCH at its second look */
+    uint32_t serial;         /* of what is scheduled; others are old */
+    struct op *first, *last; /* submitted, not flushed */
     struct op *group[GROUPS_MAX];
     uint32_t groups;
     struct op *done, *done_last;
-    struct { struct op *op; csn_usec at; } waiting[GROUPS_MAX]; /* a stream's DECLARE, RECEIVE and ACK */
+    struct {
+        struct op *op;
+        csn_usec at;
+    } waiting[GROUPS_MAX]; /* a stream's DECLARE, RECEIVE and ACK */
     uint32_t waitings;
 };
 
@@ -93,35 +122,40 @@ struct life { /* a process from its start to its end */
     struct engine *engine;
     struct line line[LINES_MAX];
     uint32_t lines, number, process;
-    csn_usec skew;             /* its monotonic clock is ahead of the simulator's by this */
-    csn_usec step_at;          /* the step that counts; others are old */
+    csn_usec skew;    /* its monotonic clock is ahead of the simulator's by this */
+    csn_usec step_at; /* the step that counts; others are old */
     csn_usec paused_until;
     bool dead, stopping, hurt; /* hurt: something went wrong in this life */
     struct fake_handler handler[CONSUMERS];
-    struct { struct life *life; uint32_t consumer; } handler_arg[CONSUMERS];
+    struct {
+        struct life *life;
+        uint32_t consumer;
+    } handler_arg[CONSUMERS];
 };
 
 struct truth { /* what really happened to an event, whoever believes what */
     struct fake_row *row;
     struct fake_store *store;
-    uint64_t confirmed;        /* lives that were told so under their last claim */
-    uint64_t refused;          /* lives that were told no under their last claim */
-    uint64_t rejected;         /* lives that were told never */
-    uint64_t late;             /* lives that were told after the deadline: they may use it or not */
-    csn_usec lease_from;       /* when the op was asked that the claim's lease counts from, simulator's clock */
+    uint64_t confirmed;  /* lives that were told so under their last claim */
+    uint64_t refused;    /* lives that were told no under their last claim */
+    uint64_t rejected;   /* lives that were told never */
+    uint64_t late;       /* lives that were told after the deadline: they may use it or not */
+    csn_usec lease_from; /* when the op was asked that the claim's lease counts from, simulator's
+                            clock */
     csn_usec claimed_from, written_at, sent_at;
     uint32_t lease_life;
     uint32_t claims, faults, kind_publishes;
-    uint32_t copies[CONSUMERS], live_copies[CONSUMERS], runs[CONSUMERS], effects[CONSUMERS], dead[CONSUMERS];
-    bool operated;             /* a person looked at it in kind times */
-    bool lost;                 /* a broker lost it, or a person moved it: order is not asked of it any more */
+    uint32_t copies[CONSUMERS], live_copies[CONSUMERS], runs[CONSUMERS], effects[CONSUMERS],
+        dead[CONSUMERS];
+    bool operated; /* a person looked at it in kind times */
+    bool lost;     /* a broker lost it, or a person moved it: order is not asked of it any more */
 };
 
 struct stream_op { /* a PUBLISH that a stream works on */
     struct op *op;
     struct line *line;
     uint32_t serial, left;
-    uint8_t at[BATCH_MAX];     /* enum stream_at */
+    uint8_t at[BATCH_MAX]; /* enum stream_at */
     struct publish_item said[BATCH_MAX];
 };
 
@@ -135,9 +169,9 @@ struct sim {
     struct tally *tally;
     uint64_t hash, events, until;
     bool trace, kind, failed, stopped;
-    bool operating;            /* a person or reconcile is at it */
-    bool stepped;              /* a store's clock did */
-    struct line *running;      /* whose group is carried out */
+    bool operating;       /* a person or reconcile is at it */
+    bool stepped;         /* a store's clock did */
+    struct line *running; /* whose group is carried out */
     uint64_t claim_serial;
     char why[400];
     csn_usec kind_since, bound, set_back; /* set_back: all that the stores' clocks were */
@@ -152,11 +186,11 @@ struct sim {
 
     struct fake_map truths, tokens;
     struct fake_list truth;
-    struct fake_list dirty;    /* keys that changed since the last look */
+    struct fake_list dirty; /* keys that changed since the last look */
     struct arena arena;
     uint32_t produced;
     uint64_t version[KEYS_MAX];
-    uint64_t changes;          /* rows moved, effects left: to see that a refused group changed nothing */
+    uint64_t changes; /* rows moved, effects left: to see that a refused group changed nothing */
 };
 
 /* plan.c */
@@ -169,7 +203,7 @@ void sim_run(struct sim *s, uint64_t seed);
 void sim_free(struct sim *s);
 uint64_t sim_below(struct sim *s, uint64_t n);
 csn_usec sim_between(struct sim *s, csn_usec least, csn_usec most);
-bool sim_fault(struct sim *s, enum fault_kind f);                /* rolls; counts when it happens */
+bool sim_fault(struct sim *s, enum fault_kind f); /* rolls; counts when it happens */
 void sim_happened(struct sim *s, enum fault_kind f);
 void sim_at(struct sim *s, csn_usec at, enum event_kind kind, void *who, uint32_t a, uint32_t b);
 void sim_mix(struct sim *s, uint64_t what);
@@ -202,7 +236,8 @@ bool stream_quiet(const struct line *l);
 void life_start(struct sim *s, uint32_t process);
 void life_step(struct sim *s, struct life *l, csn_usec at);
 void life_wake(struct sim *s, struct life *l, csn_usec in);
-void life_bury(struct sim *s, struct life *l); /* frees the engine once nothing of it is in flight */
+void life_bury(struct sim *s,
+               struct life *l); /* frees the engine once nothing of it is in flight */
 void lives_end(struct sim *s);
 void life_crash(struct sim *s, uint32_t process);
 void trouble(struct sim *s);

@@ -1,36 +1,34 @@
-/* stream.c: connections to a broker that streams: several PUBLISH ops at once, an outcome per message, in any order, late, or never;
- * deliveries are pushed. Its messages lie in a queue like that of the embedded broker, with other rules: nothing is atomic, no
- * lane fences a delivery, what a connection holds goes back when the connection goes.
+/* stream.c: connections to a broker that streams: several PUBLISH ops at once, an outcome per
+ * message, in any order, late, or never; deliveries are pushed. Its messages lie in a queue like
+ * that of the embedded broker, with other rules: nothing is atomic, no lane fences a delivery, what
+ * a connection holds goes back when the connection goes.
  *
- * Order: the messages of one connection land in the order in which they were sent, and never after the op's deadline, when a
- * driver would have closed the connection. A partition is delivered in order, unless the seed's plan has the fault REORDER. */
+ * Order: the messages of one connection land in the order in which they were sent, and never after
+ * the op's deadline, when a driver would have closed the connection. A partition is delivered in
+ * order, unless the seed's plan has the fault REORDER. */
 #include "sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static csn_usec line_now(const struct line *l)
-{
+static csn_usec line_now(const struct line *l) {
     return l->sim->now + l->life->skew;
 }
 
-static void serve_at(struct line *l, csn_usec at)
-{
+static void serve_at(struct line *l, csn_usec at) {
     sim_at(l->sim, at, EV_RECEIVE, l, 0, 0);
 }
 
-/* ---- publish ---------------------------------------------------------------------------------------------------------------- */
+/* ---- publish ---- */
 
-static struct stream_op *stream_op_take(struct sim *s)
-{
+static struct stream_op *stream_op_take(struct sim *s) {
     for (uint32_t i = 0; i < STREAM_OPS_MAX; i++)
         if (!s->stream[i].op)
             return &s->stream[i];
     abort();
 }
 
-static void give_answer(struct stream_op *o)
-{
+static void give_answer(struct stream_op *o) {
     struct line *l = o->line;
     struct op *op = o->op;
     for (uint32_t i = 0; i < op->publish.n; i++) {
@@ -46,8 +44,7 @@ static void give_answer(struct stream_op *o)
         life_wake(l->sim, l->life, 0);
 }
 
-static void begin_publish(struct line *l, struct op *op)
-{
+static void begin_publish(struct line *l, struct op *op) {
     struct sim *s = l->sim;
     struct stream_op *o = stream_op_take(s);
     csn_usec t = s->now, until = op->deadline - l->life->skew;
@@ -72,13 +69,11 @@ static void begin_publish(struct line *l, struct op *op)
 }
 
 /* When the channel was opened anew, or the op was given up, what is scheduled for it is old. */
-static bool is_old(const struct stream_op *o, uint32_t serial)
-{
+static bool is_old(const struct stream_op *o, uint32_t serial) {
     return !o->op || o->serial != serial;
 }
 
-void stream_land(struct sim *s, struct stream_op *o, uint32_t item, uint32_t serial)
-{
+void stream_land(struct sim *s, struct stream_op *o, uint32_t item, uint32_t serial) {
     if (is_old(o, serial) || o->at[item] != STREAM_QUEUED)
         return;
     o->at[item] = STREAM_LANDED;
@@ -100,14 +95,12 @@ void stream_land(struct sim *s, struct stream_op *o, uint32_t item, uint32_t ser
     sim_at(s, s->now + in, EV_CONFIRM, o, serial, item);
 }
 
-static void said(struct stream_op *o, uint32_t item)
-{
+static void said(struct stream_op *o, uint32_t item) {
     o->at[item] = STREAM_SAID;
     o->left--;
 }
 
-void stream_confirm(struct sim *s, struct stream_op *o, uint32_t item, uint32_t serial)
-{
+void stream_confirm(struct sim *s, struct stream_op *o, uint32_t item, uint32_t serial) {
     if (is_old(o, serial) || o->at[item] != STREAM_LANDED)
         return;
     said(o, item);
@@ -120,15 +113,13 @@ void stream_confirm(struct sim *s, struct stream_op *o, uint32_t item, uint32_t 
 }
 
 /* What landed and was not confirmed stays unsaid. */
-static void hush(struct stream_op *o)
-{
+static void hush(struct stream_op *o) {
     for (uint32_t i = 0; i < o->op->publish.n; i++)
         if (o->at[i] == STREAM_LANDED)
             o->said[i].out = PUB_NONE;
 }
 
-void stream_give_up(struct sim *s, struct stream_op *o, uint32_t serial)
-{
+void stream_give_up(struct sim *s, struct stream_op *o, uint32_t serial) {
     (void)s;
     if (is_old(o, serial))
         return;
@@ -136,10 +127,10 @@ void stream_give_up(struct sim *s, struct stream_op *o, uint32_t serial)
     give_answer(o);
 }
 
-/* ---- receive ---------------------------------------------------------------------------------------------------------------- */
+/* ---- receive ---- */
 
-static bool held_elsewhere(const struct sim *s, const struct line *l, const struct fake_queue_row *q, bool again)
-{
+static bool held_elsewhere(const struct sim *s, const struct line *l,
+                           const struct fake_queue_row *q, bool again) {
     csn_usec now = fake_now(&s->bus);
     if (!q->token[0] || q->lease_until <= now)
         return false;
@@ -147,8 +138,7 @@ static bool held_elsewhere(const struct sim *s, const struct line *l, const stru
     return !holder->dead && (holder != l->life || !again);
 }
 
-static void swap_neighbours(struct sim *s, struct batch *b)
-{
+static void swap_neighbours(struct sim *s, struct batch *b) {
     if (b->n < 2)
         return;
     uint32_t i = (uint32_t)sim_below(s, b->n - 1);
@@ -159,8 +149,7 @@ static void swap_neighbours(struct sim *s, struct batch *b)
     b->msg[i + 1] = m;
 }
 
-static void hand_out(struct line *l, struct op *op, struct fake_queue_row *q)
-{
+static void hand_out(struct line *l, struct op *op, struct fake_queue_row *q) {
     struct sim *s = l->sim;
     struct message *m = &op->batch->msg[op->batch->n];
     if (!fake_message_give(&op->batch->arena, m, &q->content))
@@ -182,8 +171,7 @@ static void hand_out(struct line *l, struct op *op, struct fake_queue_row *q)
 }
 
 /* A broker may deliver what was acknowledged; mostly after it moved. */
-static void once_more(struct line *l, struct op *op)
-{
+static void once_more(struct line *l, struct op *op) {
     struct sim *s = l->sim;
     if (!s->bus.queue.n || op->batch->n >= op->receive.limit || !sim_fault(s, FAULT_DUPLICATE))
         return;
@@ -193,8 +181,7 @@ static void once_more(struct line *l, struct op *op)
         hand_out(l, op, q);
 }
 
-static void receive(struct line *l, struct op *op)
-{
+static void receive(struct line *l, struct op *op) {
     struct sim *s = l->sim;
     uint32_t subscription = fake_consumer(&s->bus, op->receive.consumer);
     uint64_t lanes = op->receive.lanes;
@@ -212,7 +199,8 @@ static void receive(struct line *l, struct op *op)
             lanes &= ~part;
             continue;
         }
-        op->receive.more = op->batch->n == op->receive.limit || (op->batch->n && bytes > op->receive.bytes);
+        op->receive.more =
+            op->batch->n == op->receive.limit || (op->batch->n && bytes > op->receive.bytes);
         if (op->receive.more)
             break;
         bytes += q->content.payload.size;
@@ -222,8 +210,7 @@ static void receive(struct line *l, struct op *op)
         swap_neighbours(s, op->batch);
 }
 
-static bool serve_one(struct line *l, struct op *op)
-{
+static bool serve_one(struct line *l, struct op *op) {
     struct sim *s = l->sim;
     if (op->kind == OP_RECEIVE) {
         receive(l, op);
@@ -240,8 +227,7 @@ static bool serve_one(struct line *l, struct op *op)
 }
 
 /* Looks at everything that waits on this connection, in order. */
-void stream_serve(struct line *l)
-{
+void stream_serve(struct line *l) {
     struct sim *s = l->sim;
     uint32_t kept = 0;
     bool any = false;
@@ -265,8 +251,7 @@ void stream_serve(struct line *l)
         life_wake(s, l->life, sim_between(s, 0, 50));
 }
 
-static void begin_waiting(struct line *l, struct op *op)
-{
+static void begin_waiting(struct line *l, struct op *op) {
     csn_usec at = l->sim->now + line_latency(l->sim);
     error_clear(&op->result);
     if (l->waitings == GROUPS_MAX)
@@ -278,16 +263,14 @@ static void begin_waiting(struct line *l, struct op *op)
         serve_at(l, op->deadline - l->life->skew);
 }
 
-void stream_kick(struct sim *s)
-{
+void stream_kick(struct sim *s) {
     for (uint32_t i = 0; i < s->lives; i++)
         for (uint32_t k = 0; k < s->life[i]->lines && !s->life[i]->dead; k++)
             if (s->life[i]->line[k].stream && s->life[i]->line[k].waitings)
                 serve_at(&s->life[i]->line[k], s->now + 100);
 }
 
-static void stream_flush(struct port *p)
-{
+static void stream_flush(struct port *p) {
     struct line *l = (struct line *)p;
     struct op *op = l->first;
     l->first = l->last = NULL;
@@ -301,17 +284,21 @@ static void stream_flush(struct port *p)
     }
 }
 
-void stream_init(struct line *l, struct life *life, enum role role)
-{
-    *l = (struct line){.sim = life->sim, .life = life, .store = &life->sim->bus, .role = role, .stream = true, .serial = l->serial};
+void stream_init(struct line *l, struct life *life, enum role role) {
+    *l = (struct line){.sim = life->sim,
+                       .life = life,
+                       .store = &life->sim->bus,
+                       .role = role,
+                       .stream = true,
+                       .serial = l->serial};
     l->port = (struct port){.submit = line_submit, .flush = stream_flush, .reap = line_reap};
 }
 
-/* ---- the connection goes ---------------------------------------------------------------------------------------------------- */
+/* ---- the connection goes ---- */
 
-/* The channel is opened anew: answers that were outstanding will not come, what it held goes back. */
-void stream_reopen(struct line *l)
-{
+/* The channel is opened anew: answers that were outstanding will not come, what it held goes back.
+ */
+void stream_reopen(struct line *l) {
     struct sim *s = l->sim;
     for (uint32_t i = 0; i < STREAM_OPS_MAX; i++) {
         if (!s->stream[i].op || s->stream[i].line != l)
@@ -328,8 +315,7 @@ void stream_reopen(struct line *l)
 }
 
 /* What was written to the socket may still land; nobody is told. The ops are dropped at once. */
-void stream_crash(struct line *l)
-{
+void stream_crash(struct line *l) {
     struct sim *s = l->sim;
     for (uint32_t i = 0; i < STREAM_OPS_MAX; i++) {
         struct stream_op *o = &s->stream[i];
@@ -344,8 +330,7 @@ void stream_crash(struct line *l)
     stream_kick(s);
 }
 
-bool stream_quiet(const struct line *l)
-{
+bool stream_quiet(const struct line *l) {
     for (uint32_t i = 0; i < STREAM_OPS_MAX; i++)
         if (l->sim->stream[i].op && l->sim->stream[i].line == l)
             return false;

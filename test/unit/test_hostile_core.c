@@ -1,4 +1,5 @@
-/* test_hostile_core.c: states that a careful reader tried to break the machines with; each once did. */
+/* test_hostile_core.c: states that a careful reader tried to break the machines with; each once
+ * did. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,16 +26,14 @@ struct bench {
     csn_usec now;
 };
 
-static void make_lanes(struct bench *t, struct lanes *l, const char *name, uint32_t n)
-{
+static void make_lanes(struct bench *t, struct lanes *l, const char *name, uint32_t n) {
     lanes_init(l, &t->heart.port, name, n, LEASE, "boot", "node");
     l->held = l->all;
     l->counters = &t->counters;
     l->notes = &t->notes;
 }
 
-static struct bench *make(void)
-{
+static struct bench *make(void) {
     struct bench *t = calloc(1, sizeof *t);
     assert_non_null(t);
     port_make(&t->store);
@@ -46,49 +45,80 @@ static struct bench *make(void)
     prng_seed(&t->chance, 1);
     make_lanes(t, &t->outbox, "outbox", 1);
     make_lanes(t, &t->parts, "sub/stock", PARTITIONS);
-    t->dest[0] = (struct destination){.name = "a", .port = &t->a.port, .confirm_timeout = SEC, .declared = true};
-    t->dest[1] = (struct destination){.name = "b", .port = &t->b.port, .confirm_timeout = SEC, .declared = true};
+    t->dest[0] = (struct destination){
+        .name = "a", .port = &t->a.port, .confirm_timeout = SEC, .declared = true};
+    t->dest[1] = (struct destination){
+        .name = "b", .port = &t->b.port, .confirm_timeout = SEC, .declared = true};
     t->route[0] = (struct relay_route){.name = "ra", .match = "A*", .to = 0};
     t->route[1] = (struct relay_route){.name = "rb", .match = "*", .to = 1};
-    const struct retry_policy retry = {.base = SEC, .max = 600 * SEC, .jitter = JITTER_EQUAL, .failures = 3,
+    const struct retry_policy retry = {.base = SEC,
+                                       .max = 600 * SEC,
+                                       .jitter = JITTER_EQUAL,
+                                       .failures = 3,
                                        .age = (csn_usec)86400 * SEC};
-    t->relay = (struct relay){.store = "orders", .lanes = &t->outbox, .port = &t->store.port, .dest = t->dest, .dests = 2,
-                              .route = t->route, .routes = 2, .counters = &t->counters, .notes = &t->notes,
-                              .chance = &t->chance, .rows = 50, .bytes = 1 << 20, .lease = LEASE, .lock_wait = SEC,
-                              .pause_min = 1000, .pause_max = 50000, .boot = "boot", .retry = retry};
-    t->inbox = (struct inbox){.consumer = "stock", .store = "stock", .lanes = &t->parts, .part_mask = 0x5, .declared = true,
-                              .apply = &t->store.port, .out = &t->out.port, .counters = &t->counters, .notes = &t->notes,
-                              .chance = &t->chance, .rows = 50, .bytes = 1 << 20, .lease = LEASE, .lock_wait = SEC,
-                              .pause_min = 1000, .pause_max = 50000, .boot = "boot", .retry = retry};
+    t->relay = (struct relay){.store = "orders",
+                              .lanes = &t->outbox,
+                              .port = &t->store.port,
+                              .dest = t->dest,
+                              .dests = 2,
+                              .route = t->route,
+                              .routes = 2,
+                              .counters = &t->counters,
+                              .notes = &t->notes,
+                              .chance = &t->chance,
+                              .rows = 50,
+                              .bytes = 1 << 20,
+                              .lease = LEASE,
+                              .lock_wait = SEC,
+                              .pause_min = 1000,
+                              .pause_max = 50000,
+                              .boot = "boot",
+                              .retry = retry};
+    t->inbox = (struct inbox){.consumer = "stock",
+                              .store = "stock",
+                              .lanes = &t->parts,
+                              .part_mask = 0x5,
+                              .declared = true,
+                              .apply = &t->store.port,
+                              .out = &t->out.port,
+                              .counters = &t->counters,
+                              .notes = &t->notes,
+                              .chance = &t->chance,
+                              .rows = 50,
+                              .bytes = 1 << 20,
+                              .lease = LEASE,
+                              .lock_wait = SEC,
+                              .pause_min = 1000,
+                              .pause_max = 50000,
+                              .boot = "boot",
+                              .retry = retry};
     assert_int_equal(relay_init(&t->relay, NULL), CSN_OK);
     assert_int_equal(inbox_init(&t->inbox, NULL), CSN_OK);
     return t;
 }
 
-static void drop(struct bench *t)
-{
+static void drop(struct bench *t) {
     relay_free(&t->relay);
     inbox_free(&t->inbox);
     free(t);
 }
 
-static void nothing(struct op *op)
-{
+static void nothing(struct op *op) {
     if (op->batch)
         op->batch->n = 0;
     port_finish(op, CSN_OK);
 }
 
-/* ---- the inbox ----------------------------------------------------------------------------------------------------------- */
+/* ---- the inbox ---- */
 
 /* Rows that were parked when there were more partitions belong to somebody, too. */
-static void rows_parked_under_more_partitions_have_an_owner(void **state)
-{
+static void rows_parked_under_more_partitions_have_an_owner(void **state) {
     (void)state;
     struct bench *t = make();
     inbox_step(&t->inbox, t->now);
     struct op *claim = port_take(&t->store, OP_CLAIM), *recover = port_take(&t->store, OP_RECOVER);
-    assert_int_equal(claim->claim.lanes & 0xff, 0x55); /* 0 and 2 of four, and what eight made of them */
+    assert_int_equal(claim->claim.lanes & 0xff,
+                     0x55); /* 0 and 2 of four, and what eight made of them */
     assert_int_equal(recover->recover.lanes, claim->claim.lanes);
     assert_int_equal(inbox_slots(&t->inbox), claim->claim.lanes);
     assert_int_equal(port_take(&t->out, OP_RECEIVE)->receive.lanes, 0x5);
@@ -98,9 +128,9 @@ static void rows_parked_under_more_partitions_have_an_owner(void **state)
     drop(t);
 }
 
-/* A clock that was set back hides rows from the watch, never from a claim: so one is made now and then. */
-static void an_idle_inbox_looks_for_itself_now_and_then(void **state)
-{
+/* A clock that was set back hides rows from the watch, never from a claim: so one is made now and
+ * then. */
+static void an_idle_inbox_looks_for_itself_now_and_then(void **state) {
     (void)state;
     struct bench *t = make();
     inbox_step(&t->inbox, t->now);
@@ -120,10 +150,9 @@ static void an_idle_inbox_looks_for_itself_now_and_then(void **state)
     drop(t);
 }
 
-/* ---- the relay ----------------------------------------------------------------------------------------------------------- */
+/* ---- the relay ---- */
 
-static void found_nothing(struct bench *t)
-{
+static void found_nothing(struct bench *t) {
     relay_step(&t->relay, t->now);
     nothing(port_take(&t->store, OP_RECOVER));
     nothing(port_take(&t->store, OP_CLAIM));
@@ -131,8 +160,7 @@ static void found_nothing(struct bench *t)
     assert_int_equal(t->store.n, 0);
 }
 
-static void an_idle_relay_looks_for_itself_now_and_then(void **state)
-{
+static void an_idle_relay_looks_for_itself_now_and_then(void **state) {
     (void)state;
     struct bench *t = make();
     found_nothing(t);
@@ -145,13 +173,14 @@ static void an_idle_relay_looks_for_itself_now_and_then(void **state)
     drop(t);
 }
 
-/* A destination whose rest is over while nothing is due must not wake the engine a thousand times a second. */
-static void a_rest_that_is_over_wakes_nobody(void **state)
-{
+/* A destination whose rest is over while nothing is due must not wake the engine a thousand times a
+ * second. */
+static void a_rest_that_is_over_wakes_nobody(void **state) {
     (void)state;
     struct bench *t = make();
     found_nothing(t);
-    t->dest[0].breaker = (struct breaker){.state = BREAKER_OPEN, .faults = 1, .open_until = t->now - 1, .opened_at = t->now - SEC};
+    t->dest[0].breaker = (struct breaker){
+        .state = BREAKER_OPEN, .faults = 1, .open_until = t->now - 1, .opened_at = t->now - SEC};
     t->now += SEC;
     relay_step(&t->relay, t->now);
     assert_true(relay_deadline(&t->relay, t->now) > t->now + SEC);
@@ -159,12 +188,12 @@ static void a_rest_that_is_over_wakes_nobody(void **state)
 }
 
 /* Ten rows probe a destination. The next ten are not let go before those have said something. */
-static void a_probe_releases_its_rows_once(void **state)
-{
+static void a_probe_releases_its_rows_once(void **state) {
     (void)state;
     struct bench *t = make();
     found_nothing(t);
-    t->dest[0].breaker = (struct breaker){.state = BREAKER_OPEN, .faults = 1, .open_until = t->now, .opened_at = t->now - SEC};
+    t->dest[0].breaker = (struct breaker){
+        .state = BREAKER_OPEN, .faults = 1, .open_until = t->now, .opened_at = t->now - SEC};
     t->now = t->relay.recover_at;
     relay_step(&t->relay, t->now);
     struct op *op = port_take(&t->store, OP_RECOVER);
@@ -179,9 +208,9 @@ static void a_probe_releases_its_rows_once(void **state)
     drop(t);
 }
 
-/* The watch and the recovery may see different lanes as mine: what one finds and the other must not touch is no reason to spin. */
-static void a_recovery_in_vain_rests(void **state)
-{
+/* The watch and the recovery may see different lanes as mine: what one finds and the other must not
+ * touch is no reason to spin. */
+static void a_recovery_in_vain_rests(void **state) {
     (void)state;
     struct bench *t = make();
     found_nothing(t);
@@ -206,9 +235,9 @@ static void a_recovery_in_vain_rests(void **state)
     drop(t);
 }
 
-/* What an op points to belongs to the driver, and lanes go on while it is pending: the fence judges what was believed then. */
-static void a_pending_op_keeps_its_epochs(void **state)
-{
+/* What an op points to belongs to the driver, and lanes go on while it is pending: the fence judges
+ * what was believed then. */
+static void a_pending_op_keeps_its_epochs(void **state) {
     (void)state;
     struct bench *t = make();
     t->outbox.epoch[0] = 7;
@@ -222,10 +251,9 @@ static void a_pending_op_keeps_its_epochs(void **state)
     drop(t);
 }
 
-/* ---- lanes --------------------------------------------------------------------------------------------------------------- */
+/* ---- lanes ---- */
 
-static void make_heart_beat(struct bench *t, struct lanes *l, uint64_t held, uint64_t fresh)
-{
+static void make_heart_beat(struct bench *t, struct lanes *l, uint64_t held, uint64_t fresh) {
     struct op *op = port_take(&t->heart, OP_LEASE);
     op->lease.held = held;
     op->lease.fresh = fresh;
@@ -233,9 +261,9 @@ static void make_heart_beat(struct bench *t, struct lanes *l, uint64_t held, uin
     lanes_step(l, t->now);
 }
 
-/* A stop that comes while a lease is being asked for gives the lanes up at once, not at the next beat. */
-static void a_stop_during_a_heartbeat_is_not_late(void **state)
-{
+/* A stop that comes while a lease is being asked for gives the lanes up at once, not at the next
+ * beat. */
+static void a_stop_during_a_heartbeat_is_not_late(void **state) {
     (void)state;
     struct bench *t = make();
     lanes_step(&t->parts, t->now);
@@ -246,9 +274,9 @@ static void a_stop_during_a_heartbeat_is_not_late(void **state)
     drop(t);
 }
 
-/* The answer of the first LEASE was lost, and the second one renewed: the lanes are new to this process all the same. */
-static void lanes_taken_by_a_lost_answer_are_recovered(void **state)
-{
+/* The answer of the first LEASE was lost, and the second one renewed: the lanes are new to this
+ * process all the same. */
+static void lanes_taken_by_a_lost_answer_are_recovered(void **state) {
     (void)state;
     struct bench *t = make();
     t->outbox.held = 0;
@@ -266,8 +294,7 @@ static void lanes_taken_by_a_lost_answer_are_recovered(void **state)
     drop(t);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_parked_under_more_partitions_have_an_owner),
         cmocka_unit_test(an_idle_inbox_looks_for_itself_now_and_then),

@@ -21,8 +21,7 @@ struct bench {
     csn_usec now;
 };
 
-static struct bench *make(void)
-{
+static struct bench *make(void) {
     struct bench *t = calloc(1, sizeof *t);
     assert_non_null(t);
     port_make(&t->apply);
@@ -34,47 +33,62 @@ static struct bench *make(void)
     t->lanes.held = 0xff;
     t->lanes.counters = &t->counters;
     t->lanes.notes = &t->notes;
-    t->inbox = (struct inbox){.consumer = "stock", .store = "stock", .lanes = &t->lanes, .part_mask = 0x0f, .declared = true,
-                              .apply = &t->apply.port, .out = &t->out.port, .counters = &t->counters, .notes = &t->notes,
-                              .chance = &t->chance, .rows = 50, .bytes = 1 << 20, .lease = LEASE, .lock_wait = SEC,
-                              .pause_min = 1000, .pause_max = 50000, .boot = "boot",
-                              .retry = {.base = SEC, .max = 600 * SEC, .jitter = JITTER_EQUAL, .failures = 3,
+    t->inbox = (struct inbox){.consumer = "stock",
+                              .store = "stock",
+                              .lanes = &t->lanes,
+                              .part_mask = 0x0f,
+                              .declared = true,
+                              .apply = &t->apply.port,
+                              .out = &t->out.port,
+                              .counters = &t->counters,
+                              .notes = &t->notes,
+                              .chance = &t->chance,
+                              .rows = 50,
+                              .bytes = 1 << 20,
+                              .lease = LEASE,
+                              .lock_wait = SEC,
+                              .pause_min = 1000,
+                              .pause_max = 50000,
+                              .boot = "boot",
+                              .retry = {.base = SEC,
+                                        .max = 600 * SEC,
+                                        .jitter = JITTER_EQUAL,
+                                        .failures = 3,
                                         .age = (csn_usec)86400 * SEC}};
     assert_int_equal(inbox_init(&t->inbox, NULL), CSN_OK);
     return t;
 }
 
-static void drop(struct bench *t)
-{
+static void drop(struct bench *t) {
     inbox_free(&t->inbox);
     free(t);
 }
 
-static void step(struct bench *t)
-{
+static void step(struct bench *t) {
     inbox_step(&t->inbox, t->now);
 }
 
-/* Answers a RECEIVE or a CLAIM of the work table with one message per letter of keys; ids count up. */
-static void answer(struct op *op, const char *keys)
-{
+/* Answers a RECEIVE or a CLAIM of the work table with one message per letter of keys; ids count up.
+ */
+static void answer(struct op *op, const char *keys) {
     static const char *const ids[] = {"e0", "e1", "e2", "e3", "e4", "e5"};
     for (uint32_t i = 0; keys[i]; i++)
-        op->batch->msg[i] = (struct message){.id = bytes_of(ids[i]), .aggregate_id = {&keys[i], 1}, .version = i + 1,
-                                             .seq = i + 1, .lane = (uint32_t)(keys[i] - 'a') % 8,
+        op->batch->msg[i] = (struct message){.id = bytes_of(ids[i]),
+                                             .aggregate_id = {&keys[i], 1},
+                                             .version = i + 1,
+                                             .seq = i + 1,
+                                             .lane = (uint32_t)(keys[i] - 'a') % 8,
                                              .expires_in = CSN_USEC_NEVER};
     op->batch->n = (uint32_t)strlen(keys);
     port_finish(op, CSN_OK);
 }
 
-static void nothing_to_work_on(struct bench *t)
-{
+static void nothing_to_work_on(struct bench *t) {
     answer(port_take(&t->apply, OP_CLAIM), "");
     port_finish(port_take(&t->apply, OP_RECOVER), CSN_OK);
 }
 
-static struct op *receive(struct bench *t, const char *keys)
-{
+static struct op *receive(struct bench *t, const char *keys) {
     step(t);
     nothing_to_work_on(t);
     answer(port_take(&t->out, OP_RECEIVE), keys);
@@ -82,14 +96,12 @@ static struct op *receive(struct bench *t, const char *keys)
     return port_take(&t->apply, OP_APPLY);
 }
 
-static void verdict(struct op *apply, uint32_t i, csn_verdict v)
-{
+static void verdict(struct op *apply, uint32_t i, csn_verdict v) {
     apply->apply.item[i].out = APPLY_VERDICT;
     apply->apply.item[i].verdict = v;
 }
 
-static void it_receives_its_own_partitions_under_their_epochs(void **state)
-{
+static void it_receives_its_own_partitions_under_their_epochs(void **state) {
     (void)state;
     struct bench *t = make();
     step(t);
@@ -100,8 +112,7 @@ static void it_receives_its_own_partitions_under_their_epochs(void **state)
     drop(t);
 }
 
-static void ack_comes_after_the_commit_and_only_then(void **state)
-{
+static void ack_comes_after_the_commit_and_only_then(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "ab");
@@ -122,8 +133,7 @@ static void ack_comes_after_the_commit_and_only_then(void **state)
     drop(t);
 }
 
-static void a_failed_commit_acks_nothing_and_is_tried_again(void **state)
-{
+static void a_failed_commit_acks_nothing_and_is_tried_again(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "ab");
@@ -144,8 +154,7 @@ static void a_failed_commit_acks_nothing_and_is_tried_again(void **state)
     drop(t);
 }
 
-static void an_unknown_commit_is_applied_again_and_the_inbox_decides(void **state)
-{
+static void an_unknown_commit_is_applied_again_and_the_inbox_decides(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "a");
@@ -164,8 +173,7 @@ static void an_unknown_commit_is_applied_again_and_the_inbox_decides(void **stat
     drop(t);
 }
 
-static void a_retry_is_parked_with_its_followers_before_the_ack(void **state)
-{
+static void a_retry_is_parked_with_its_followers_before_the_ack(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "aab");
@@ -187,8 +195,7 @@ static void a_retry_is_parked_with_its_followers_before_the_ack(void **state)
     drop(t);
 }
 
-static void what_is_behind_a_dead_one_is_applied_again(void **state)
-{
+static void what_is_behind_a_dead_one_is_applied_again(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "aa");
@@ -212,8 +219,7 @@ static void what_is_behind_a_dead_one_is_applied_again(void **state)
     drop(t);
 }
 
-static void a_spent_budget_is_a_dead_letter_and_a_mismatch_a_conflict(void **state)
-{
+static void a_spent_budget_is_a_dead_letter_and_a_mismatch_a_conflict(void **state) {
     (void)state;
     struct bench *t = make();
     step(t);
@@ -235,8 +241,7 @@ static void a_spent_budget_is_a_dead_letter_and_a_mismatch_a_conflict(void **sta
     drop(t);
 }
 
-static void only_the_contiguous_prefix_of_a_partition_is_acked(void **state)
-{
+static void only_the_contiguous_prefix_of_a_partition_is_acked(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "aba");
@@ -251,8 +256,7 @@ static void only_the_contiguous_prefix_of_a_partition_is_acked(void **state)
     drop(t);
 }
 
-static void parked_work_is_applied_without_an_ack(void **state)
-{
+static void parked_work_is_applied_without_an_ack(void **state) {
     (void)state;
     struct bench *t = make();
     step(t);
@@ -273,15 +277,13 @@ static void parked_work_is_applied_without_an_ack(void **state)
     drop(t);
 }
 
-static void out_of_time(struct op *apply)
-{
+static void out_of_time(struct op *apply) {
     port_finish(apply, CSN_AGAIN);
     apply->result.code = ERR_HANDLER_SQL;
 }
 
 /* A batch that never fits into its time would be tried for ever; smaller ones get on. */
-static void a_batch_that_runs_out_of_time_is_halved_and_grows_back(void **state)
-{
+static void a_batch_that_runs_out_of_time_is_halved_and_grows_back(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "abcd");
@@ -309,8 +311,7 @@ static void a_batch_that_runs_out_of_time_is_halved_and_grows_back(void **state)
     drop(t);
 }
 
-static void one_that_runs_out_of_time_alone_is_tried_again_by_policy(void **state)
-{
+static void one_that_runs_out_of_time_alone_is_tried_again_by_policy(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "a");
@@ -324,9 +325,9 @@ static void one_that_runs_out_of_time_alone_is_tried_again_by_policy(void **stat
     drop(t);
 }
 
-/* Whether the head is parked is not known: it must be asked for before its followers are applied. */
-static void an_unknown_park_comes_before_the_rest_of_the_batch(void **state)
-{
+/* Whether the head is parked is not known: it must be asked for before its followers are applied.
+ */
+static void an_unknown_park_comes_before_the_rest_of_the_batch(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "aab");
@@ -350,8 +351,7 @@ static void an_unknown_park_comes_before_the_rest_of_the_batch(void **state)
     drop(t);
 }
 
-static void a_handler_that_swaps_the_transaction_stops_the_subscription(void **state)
-{
+static void a_handler_that_swaps_the_transaction_stops_the_subscription(void **state) {
     (void)state;
     struct bench *t = make();
     struct op *apply = receive(t, "a");
@@ -366,8 +366,7 @@ static void a_handler_that_swaps_the_transaction_stops_the_subscription(void **s
     drop(t);
 }
 
-static void expired_deliveries_are_marked_for_the_store(void **state)
-{
+static void expired_deliveries_are_marked_for_the_store(void **state) {
     (void)state;
     struct bench *t = make();
     step(t);
@@ -383,16 +382,14 @@ static void expired_deliveries_are_marked_for_the_store(void **state)
     drop(t);
 }
 
-/* ---- lanes ---------------------------------------------------------------------------------------------------------------- */
+/* ---- lanes ---- */
 
-static struct op *ask(struct bench *t)
-{
+static struct op *ask(struct bench *t) {
     lanes_step(&t->lanes, t->now);
     return port_take(&t->heart, OP_LEASE);
 }
 
-static void lanes_are_believed_until_the_own_deadline_only(void **state)
-{
+static void lanes_are_believed_until_the_own_deadline_only(void **state) {
     (void)state;
     struct bench *t = make();
     t->lanes.held = 0;
@@ -414,8 +411,7 @@ static void lanes_are_believed_until_the_own_deadline_only(void **state)
     drop(t);
 }
 
-static void a_failed_renewal_is_tried_again_soon_and_the_lanes_stay(void **state)
-{
+static void a_failed_renewal_is_tried_again_soon_and_the_lanes_stay(void **state) {
     (void)state;
     struct bench *t = make();
     t->lanes.held_until = t->now + LEASE;
@@ -426,8 +422,7 @@ static void a_failed_renewal_is_tried_again_soon_and_the_lanes_stay(void **state
     drop(t);
 }
 
-static void a_stop_drops_the_lanes_once(void **state)
-{
+static void a_stop_drops_the_lanes_once(void **state) {
     (void)state;
     struct bench *t = make();
     t->lanes.asked = true;
@@ -445,8 +440,7 @@ static void a_stop_drops_the_lanes_once(void **state)
     drop(t);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_receives_its_own_partitions_under_their_epochs),
         cmocka_unit_test(ack_comes_after_the_commit_and_only_then),

@@ -379,7 +379,7 @@ static void showing_a_payload_is_audited(void **state) {
 static bool needs(const json_t *o, const char *what) {
     size_t i;
     json_t *n;
-    json_array_foreach (json_object_get(o, "needs"), i, n) {
+    json_array_foreach(json_object_get(o, "needs"), i, n) {
         if (strcmp(row_text(n, "what"), what) == 0)
             return true;
     }

@@ -1,4 +1,5 @@
-/* test_relay.c: the relay in states set up by hand: an op is finished by the test, the machine steps, what it submits is compared. */
+/* test_relay.c: the relay in states set up by hand: an op is finished by the test, the machine
+ * steps, what it submits is compared. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,8 +25,7 @@ struct bench {
     csn_usec now;
 };
 
-static struct bench *make(uint32_t dests)
-{
+static struct bench *make(uint32_t dests) {
     struct bench *t = calloc(1, sizeof *t);
     assert_non_null(t);
     port_make(&t->store);
@@ -40,40 +40,54 @@ static struct bench *make(uint32_t dests)
     t->lanes.member = 3;
     t->lanes.counters = &t->counters;
     t->lanes.notes = &t->notes;
-    t->dest[0] = (struct destination){.name = "a", .port = &t->a.port, .confirm_timeout = CONFIRM, .declared = true};
-    t->dest[1] = (struct destination){.name = "b", .port = &t->b.port, .confirm_timeout = CONFIRM, .declared = true};
+    t->dest[0] = (struct destination){
+        .name = "a", .port = &t->a.port, .confirm_timeout = CONFIRM, .declared = true};
+    t->dest[1] = (struct destination){
+        .name = "b", .port = &t->b.port, .confirm_timeout = CONFIRM, .declared = true};
     t->route[0] = (struct relay_route){.name = "ra", .match = dests == 1 ? "*" : "A*", .to = 0};
     t->route[1] = (struct relay_route){.name = "rb", .match = "*", .to = 1};
-    t->relay = (struct relay){.store = "orders", .lanes = &t->lanes, .port = &t->store.port, .dest = t->dest, .dests = dests,
-                              .route = t->route, .routes = dests, .counters = &t->counters, .notes = &t->notes,
-                              .chance = &t->chance, .rows = 50, .bytes = 1 << 20, .lease = LEASE, .lock_wait = 2 * SEC,
-                              .pause_min = 1000, .pause_max = 50000, .boot = "boot",
-                              .retry = {.base = SEC, .max = 600 * SEC, .jitter = JITTER_EQUAL, .failures = 3,
+    t->relay = (struct relay){.store = "orders",
+                              .lanes = &t->lanes,
+                              .port = &t->store.port,
+                              .dest = t->dest,
+                              .dests = dests,
+                              .route = t->route,
+                              .routes = dests,
+                              .counters = &t->counters,
+                              .notes = &t->notes,
+                              .chance = &t->chance,
+                              .rows = 50,
+                              .bytes = 1 << 20,
+                              .lease = LEASE,
+                              .lock_wait = 2 * SEC,
+                              .pause_min = 1000,
+                              .pause_max = 50000,
+                              .boot = "boot",
+                              .retry = {.base = SEC,
+                                        .max = 600 * SEC,
+                                        .jitter = JITTER_EQUAL,
+                                        .failures = 3,
                                         .age = (csn_usec)86400 * SEC}};
     t->relay.recover_at = INT64_MAX / 2; /* recovery has tests of its own */
     assert_int_equal(relay_init(&t->relay, NULL), CSN_OK);
     return t;
 }
 
-static void drop(struct bench *t)
-{
+static void drop(struct bench *t) {
     relay_free(&t->relay);
     free(t);
 }
 
-static void step(struct bench *t)
-{
+static void step(struct bench *t) {
     relay_step(&t->relay, t->now);
 }
 
-static csn_bytes text(struct arena *a, const char *s)
-{
+static csn_bytes text(struct arena *a, const char *s) {
     return arena_copy(a, bytes_of(s));
 }
 
 /* Answers the pending claim with rows "key:version:type", space-separated. */
-static struct op *answer_claim(struct bench *t, const char *const *rows, uint32_t n)
-{
+static struct op *answer_claim(struct bench *t, const char *const *rows, uint32_t n) {
     struct op *op = port_take(&t->store, OP_CLAIM);
     struct batch *b = op->batch;
     for (uint32_t i = 0; i < n; i++) {
@@ -81,9 +95,13 @@ static struct op *answer_claim(struct bench *t, const char *const *rows, uint32_
         unsigned version;
         assert_int_equal(sscanf(rows[i], "%31[^:]:%u:%31s", key, &version, type), 3);
         snprintf(id, sizeof id, "%s-%u", key, version);
-        b->msg[i] = (struct message){.id = text(&b->arena, id), .aggregate_id = text(&b->arena, key),
-                                     .event_type = text(&b->arena, type), .version = version, .seq = i + 1,
-                                     .expires_in = CSN_USEC_NEVER, .attempts = 1};
+        b->msg[i] = (struct message){.id = text(&b->arena, id),
+                                     .aggregate_id = text(&b->arena, key),
+                                     .event_type = text(&b->arena, type),
+                                     .version = version,
+                                     .seq = i + 1,
+                                     .expires_in = CSN_USEC_NEVER,
+                                     .attempts = 1};
     }
     b->n = n;
     port_finish(op, CSN_OK);
@@ -91,15 +109,13 @@ static struct op *answer_claim(struct bench *t, const char *const *rows, uint32_
     return op;
 }
 
-static struct op *take_publish(struct test_port *p, uint32_t n)
-{
+static struct op *take_publish(struct test_port *p, uint32_t n) {
     struct op *op = port_take(p, OP_PUBLISH);
     assert_int_equal(op->publish.n, n);
     return op;
 }
 
-static void say(struct op *op, enum publish_out out)
-{
+static void say(struct op *op, enum publish_out out) {
     for (uint32_t i = 0; i < op->publish.n; i++) {
         op->publish.item[i].out = (uint8_t)out;
         op->publish.item[i].pos = 100 + i;
@@ -107,8 +123,7 @@ static void say(struct op *op, enum publish_out out)
     port_finish(op, CSN_OK);
 }
 
-static const struct settle_item *item_of(const struct op *settle, uint32_t msg)
-{
+static const struct settle_item *item_of(const struct op *settle, uint32_t msg) {
     for (uint32_t i = 0; i < settle->settle.n; i++)
         if (settle->settle.item[i].msg == msg)
             return &settle->settle.item[i];
@@ -116,8 +131,7 @@ static const struct settle_item *item_of(const struct op *settle, uint32_t msg)
     return NULL;
 }
 
-static void a_claim_is_fenced_and_has_a_fresh_token(void **state)
-{
+static void a_claim_is_fenced_and_has_a_fresh_token(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -140,8 +154,7 @@ static void a_claim_is_fenced_and_has_a_fresh_token(void **state)
     drop(t);
 }
 
-static void no_lane_no_claim(void **state)
-{
+static void no_lane_no_claim(void **state) {
     (void)state;
     struct bench *t = make(1);
     t->lanes.held = 0;
@@ -150,8 +163,7 @@ static void no_lane_no_claim(void **state)
     drop(t);
 }
 
-static void confirmed_rows_are_settled_with_the_next_claim_in_one_group(void **state)
-{
+static void confirmed_rows_are_settled_with_the_next_claim_in_one_group(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -176,8 +188,7 @@ static void confirmed_rows_are_settled_with_the_next_claim_in_one_group(void **s
     drop(t);
 }
 
-static void a_streaming_broker_gets_a_keys_events_one_after_the_other(void **state)
-{
+static void a_streaming_broker_gets_a_keys_events_one_after_the_other(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -200,8 +211,7 @@ static void a_streaming_broker_gets_a_keys_events_one_after_the_other(void **sta
     drop(t);
 }
 
-static void an_atomic_broker_gets_a_key_in_one_op(void **state)
-{
+static void an_atomic_broker_gets_a_key_in_one_op(void **state) {
     (void)state;
     struct bench *t = make(1);
     t->a.port.flags = PORT_ATOMIC_PUBLISH;
@@ -221,8 +231,7 @@ static void an_atomic_broker_gets_a_key_in_one_op(void **state)
     drop(t);
 }
 
-static void no_answer_by_the_deadline_is_unknown_and_the_late_one_is_not_used(void **state)
-{
+static void no_answer_by_the_deadline_is_unknown_and_the_late_one_is_not_used(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -245,8 +254,7 @@ static void no_answer_by_the_deadline_is_unknown_and_the_late_one_is_not_used(vo
     drop(t);
 }
 
-static void a_permanent_fault_fails_at_once_a_temporary_one_when_the_budget_is_spent(void **state)
-{
+static void a_permanent_fault_fails_at_once_a_temporary_one_when_the_budget_is_spent(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -266,8 +274,7 @@ static void a_permanent_fault_fails_at_once_a_temporary_one_when_the_budget_is_s
     drop(t);
 }
 
-static void a_destination_that_cannot_be_reached_burns_no_budget_and_is_probed(void **state)
-{
+static void a_destination_that_cannot_be_reached_burns_no_budget_and_is_probed(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -294,8 +301,7 @@ static void a_destination_that_cannot_be_reached_burns_no_budget_and_is_probed(v
     drop(t);
 }
 
-static void a_closed_destination_does_not_hold_up_the_open_one(void **state)
-{
+static void a_closed_destination_does_not_hold_up_the_open_one(void **state) {
     (void)state;
     struct bench *t = make(2);
     breaker_bad(&t->dest[0].breaker, &t->relay.retry, &t->chance, t->now);
@@ -314,8 +320,7 @@ static void a_closed_destination_does_not_hold_up_the_open_one(void **state)
     drop(t);
 }
 
-static void nothing_is_published_after_the_lease_could_be_over(void **state)
-{
+static void nothing_is_published_after_the_lease_could_be_over(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -328,8 +333,7 @@ static void nothing_is_published_after_the_lease_could_be_over(void **state)
     drop(t);
 }
 
-static void a_lease_that_would_end_too_soon_is_renewed_before_the_next_wave(void **state)
-{
+static void a_lease_that_would_end_too_soon_is_renewed_before_the_next_wave(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -349,8 +353,7 @@ static void a_lease_that_would_end_too_soon_is_renewed_before_the_next_wave(void
     drop(t);
 }
 
-static void stale_rows_are_counted_and_an_unsure_settle_is_repeated(void **state)
-{
+static void stale_rows_are_counted_and_an_unsure_settle_is_repeated(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -388,8 +391,7 @@ static void stale_rows_are_counted_and_an_unsure_settle_is_repeated(void **state
     drop(t);
 }
 
-static void a_fresh_lane_is_recovered_before_anything_is_claimed(void **state)
-{
+static void a_fresh_lane_is_recovered_before_anything_is_claimed(void **state) {
     (void)state;
     struct bench *t = make(1);
     t->lanes.fresh = 1;
@@ -410,8 +412,7 @@ static void a_fresh_lane_is_recovered_before_anything_is_claimed(void **state)
     drop(t);
 }
 
-static void a_stop_gives_back_what_was_not_published(void **state)
-{
+static void a_stop_gives_back_what_was_not_published(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
@@ -427,16 +428,18 @@ static void a_stop_gives_back_what_was_not_published(void **state)
     drop(t);
 }
 
-static void what_expired_is_cancelled_and_frees_its_key(void **state)
-{
+static void what_expired_is_cancelled_and_frees_its_key(void **state) {
     (void)state;
     struct bench *t = make(1);
     step(t);
     struct op *claim = port_take(&t->store, OP_CLAIM);
     struct batch *b = claim->batch;
     for (uint32_t i = 0; i < 2; i++)
-        b->msg[i] = (struct message){.id = bytes_of(i ? "b" : "a"), .aggregate_id = bytes_of("k"), .event_type = bytes_of("A"),
-                                     .version = i + 1, .expires_in = i ? CSN_USEC_NEVER : 0};
+        b->msg[i] = (struct message){.id = bytes_of(i ? "b" : "a"),
+                                     .aggregate_id = bytes_of("k"),
+                                     .event_type = bytes_of("A"),
+                                     .version = i + 1,
+                                     .expires_in = i ? CSN_USEC_NEVER : 0};
     b->n = 2;
     port_finish(claim, CSN_OK);
     step(t);
@@ -451,8 +454,7 @@ static void what_expired_is_cancelled_and_frees_its_key(void **state)
     drop(t);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_is_fenced_and_has_a_fresh_token),
         cmocka_unit_test(no_lane_no_claim),

@@ -1,4 +1,5 @@
-/* test_retry.c: pauses, budgets and breakers as properties: for any policy and any count they stay within their bounds. */
+/* test_retry.c: pauses, budgets and breakers as properties: for any policy and any count they stay
+ * within their bounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,14 +10,16 @@
 
 enum { SEC = 1000000 };
 
-static void a_pause_stays_within_base_and_max(void **state)
-{
+static void a_pause_stays_within_base_and_max(void **state) {
     (void)state;
     struct prng chance;
     prng_seed(&chance, 7);
     for (int i = 0; i < 20000; i++) {
-        struct retry_policy p = {.base = 1000 + (csn_usec)prng_below(&chance, 10 * SEC), .jitter = (uint8_t)(i % 3),
-                                 .jitter_percent = 25, .failures = 8, .age = SEC};
+        struct retry_policy p = {.base = 1000 + (csn_usec)prng_below(&chance, 10 * SEC),
+                                 .jitter = (uint8_t)(i % 3),
+                                 .jitter_percent = 25,
+                                 .failures = 8,
+                                 .age = SEC};
         p.max = p.base + (csn_usec)prng_below(&chance, (uint64_t)3600 * SEC);
         uint32_t tries = (uint32_t)prng_below(&chance, i % 2 ? 20 : UINT32_MAX);
         csn_usec pause = retry_backoff(&p, tries, &chance);
@@ -25,12 +28,12 @@ static void a_pause_stays_within_base_and_max(void **state)
     }
 }
 
-static void a_pause_doubles_and_saturates(void **state)
-{
+static void a_pause_doubles_and_saturates(void **state) {
     (void)state;
     struct prng chance;
     prng_seed(&chance, 1);
-    struct retry_policy p = {.base = SEC, .max = 60 * (csn_usec)SEC, .jitter = JITTER_PERCENT, .jitter_percent = 0};
+    struct retry_policy p = {
+        .base = SEC, .max = 60 * (csn_usec)SEC, .jitter = JITTER_PERCENT, .jitter_percent = 0};
     assert_int_equal(retry_backoff(&p, 0, &chance), SEC);
     assert_int_equal(retry_backoff(&p, 3, &chance), 8 * SEC);
     assert_int_equal(retry_backoff(&p, 6, &chance), 60 * SEC);
@@ -38,8 +41,7 @@ static void a_pause_doubles_and_saturates(void **state)
     assert_true(retry_backoff(&p, 200, &chance) > 0);
 }
 
-static void full_jitter_spreads_over_the_whole_range(void **state)
-{
+static void full_jitter_spreads_over_the_whole_range(void **state) {
     (void)state;
     struct prng chance;
     prng_seed(&chance, 3);
@@ -53,8 +55,7 @@ static void full_jitter_spreads_over_the_whole_range(void **state)
     assert_true(low > 150 && high > 150);
 }
 
-static void the_budget_is_spent_by_failures_or_by_age(void **state)
-{
+static void the_budget_is_spent_by_failures_or_by_age(void **state) {
     (void)state;
     struct retry_policy p = {.failures = 3, .age = 100};
     assert_false(retry_spent(&p, 0, 0));
@@ -63,8 +64,7 @@ static void the_budget_is_spent_by_failures_or_by_age(void **state)
     assert_true(retry_spent(&p, 0, 100));
 }
 
-static void a_breaker_rests_probes_and_closes(void **state)
-{
+static void a_breaker_rests_probes_and_closes(void **state) {
     (void)state;
     struct prng chance;
     prng_seed(&chance, 3);
@@ -84,8 +84,7 @@ static void a_breaker_rests_probes_and_closes(void **state)
     assert_int_equal(b.faults, 0);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pause_stays_within_base_and_max),
         cmocka_unit_test(a_pause_doubles_and_saturates),

@@ -428,7 +428,8 @@ static void test_rollback_clause(void **state) {
     LOOK(b, "SELECT count(*) FROM effect", "1");
 }
 
-/* A trigger of the application that says RAISE(ROLLBACK) must not stop the subscription for good. */
+/* A trigger of the application that says RAISE(ROLLBACK) must not stop the subscription for good.
+ */
 static void test_rollback_in_a_trigger(void **state) {
     struct bench *b = *state;
     script(b, "CREATE TRIGGER no BEFORE INSERT ON effect WHEN new.n = 7 BEGIN"

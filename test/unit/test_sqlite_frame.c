@@ -1,5 +1,6 @@
-/* test_sqlite_frame.c: the frame of the SQLite driver: what open refuses and with which code, that waiting has an end, that a
- * group is all or nothing, and what a failing disk makes of it. The verbs themselves are in test/contract. */
+/* test_sqlite_frame.c: the frame of the SQLite driver: what open refuses and with which code, that
+ * waiting has an end, that a group is all or nothing, and what a failing disk makes of it. The
+ * verbs themselves are in test/contract. */
 #include "base/failpoint.h"
 #include "core/route.h"
 #include "store/sqlite.h"
@@ -15,14 +16,13 @@
 #include <cmocka.h>
 
 #define SECOND INT64_C(1000000)
-#define BOOT "boot-a"
+#define BOOT   "boot-a"
 
 struct place {
     char folder[64], path[96], url[112];
 };
 
-static void sql(const char *path, const char *text)
-{
+static void sql(const char *path, const char *text) {
     sqlite3 *db = NULL;
     char *error = NULL;
 
@@ -33,8 +33,7 @@ static void sql(const char *path, const char *text)
     sqlite3_close(db);
 }
 
-static int64_t number(const char *path, const char *text)
-{
+static int64_t number(const char *path, const char *text) {
     sqlite3 *db = NULL;
     sqlite3_stmt *s = NULL;
     int64_t n;
@@ -48,8 +47,7 @@ static int64_t number(const char *path, const char *text)
     return n;
 }
 
-static int set_up(void **state)
-{
+static int set_up(void **state) {
     struct place *p = calloc(1, sizeof *p);
     csn_error err = {0};
 
@@ -63,8 +61,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
+static int tear_down(void **state) {
     static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
     struct place *p = *state;
     char path[128];
@@ -88,8 +85,8 @@ struct work { /* one relay: its connection, its lane, a claim and a settle */
     struct settle_item item[20];
 };
 
-static csn_status run_until(struct sqlite_conn *c, struct op *first, struct op *second, csn_usec deadline)
-{
+static csn_status run_until(struct sqlite_conn *c, struct op *first, struct op *second,
+                            csn_usec deadline) {
     first->next = second;
     if (second)
         second->next = NULL;
@@ -101,13 +98,11 @@ static csn_status run_until(struct sqlite_conn *c, struct op *first, struct op *
     return first->result.status;
 }
 
-static csn_status run(struct sqlite_conn *c, struct op *first, struct op *second)
-{
+static csn_status run(struct sqlite_conn *c, struct op *first, struct op *second) {
     return run_until(c, first, second, sqlite_steady() + 5 * SECOND);
 }
 
-static struct sqlite_conn *open_as(const struct place *p, enum role role)
-{
+static struct sqlite_conn *open_as(const struct place *p, enum role role) {
     void *conn = NULL;
     csn_error err = {0};
 
@@ -116,8 +111,7 @@ static struct sqlite_conn *open_as(const struct place *p, enum role role)
     return conn;
 }
 
-static void work_open(struct work *w, const struct place *p)
-{
+static void work_open(struct work *w, const struct place *p) {
     memset(w, 0, sizeof *w);
     w->c = open_as(p, ROLE_RELAY);
     arena_init(&w->batch.arena, 1 << 20);
@@ -144,15 +138,13 @@ static void work_open(struct work *w, const struct place *p)
     w->claim.claim.lease = w->claim.claim.longest_backoff = 60 * SECOND;
 }
 
-static void work_close(struct work *w)
-{
+static void work_close(struct work *w) {
     sqlite_driver.close(w->c);
     arena_free(&w->batch.arena);
 }
 
 /* A settle of what the claim brought, as sent. */
-static struct op *settle_of(struct work *w)
-{
+static struct op *settle_of(struct work *w) {
     w->settle = (struct op){.kind = OP_SETTLE, .batch = &w->batch};
     copy_text(w->settle.settle.token, TOKEN_SIZE, w->claim.claim.token);
     w->settle.settle.item = w->item;
@@ -162,20 +154,21 @@ static struct op *settle_of(struct work *w)
     return &w->settle;
 }
 
-static void put(const struct place *p, int n)
-{
+static void put(const struct place *p, int n) {
     char text[400];
 
     snprintf(text, sizeof text,
-             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO outbox_events(event_id,"
-             " aggregate_id, aggregate_version, event_type, payload) SELECT 'e' || i, 'k' || i, 1, 'T', '{}' FROM n", n);
+             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT "
+             "INTO outbox_events(event_id,"
+             " aggregate_id, aggregate_version, event_type, payload) SELECT 'e' || i, 'k' || i, 1, "
+             "'T', '{}' FROM n",
+             n);
     sql(p->path, text);
 }
 
 /* ---- open ---- */
 
-static csn_error refused(const char *url)
-{
+static csn_error refused(const char *url) {
     void *conn = NULL;
     csn_error err = {0};
     csn_status s = sqlite_driver.open(url, ROLE_RELAY, &conn, &err);
@@ -186,8 +179,7 @@ static csn_error refused(const char *url)
     return err;
 }
 
-static void a_url_of_another_kind_is_refused(void **state)
-{
+static void a_url_of_another_kind_is_refused(void **state) {
     char path[8];
     csn_error err = {0};
 
@@ -202,8 +194,7 @@ static void a_url_of_another_kind_is_refused(void **state)
     assert_false(sqlite_url_path("sqlite:12345678", path, sizeof path));
 }
 
-static void a_missing_file_is_not_made(void **state)
-{
+static void a_missing_file_is_not_made(void **state) {
     struct place *p = *state;
     csn_error err;
 
@@ -214,8 +205,7 @@ static void a_missing_file_is_not_made(void **state)
     assert_int_not_equal(access(p->path, F_OK), 0);
 }
 
-static void a_file_that_is_no_database_is_left_alone(void **state)
-{
+static void a_file_that_is_no_database_is_left_alone(void **state) {
     struct place *p = *state;
     FILE *f = fopen(p->path, "w");
     char text[64] = "";
@@ -231,8 +221,7 @@ static void a_file_that_is_no_database_is_left_alone(void **state)
     fclose(f);
 }
 
-static void an_empty_store_is_old(void **state)
-{
+static void an_empty_store_is_old(void **state) {
     struct place *p = *state;
 
     unlink(p->path);
@@ -242,16 +231,14 @@ static void an_empty_store_is_old(void **state)
     assert_int_equal(refused(p->url).code, ERR_STORE_SCHEMA_OLD);
 }
 
-static void a_newer_store_is_refused(void **state)
-{
+static void a_newer_store_is_refused(void **state) {
     struct place *p = *state;
 
     sql(p->path, "UPDATE consign_meta SET value = '2' WHERE key = 'min_writer'");
     assert_int_equal(refused(p->url).code, ERR_STORE_SCHEMA_NEW);
 }
 
-static void a_missing_column_is_named(void **state)
-{
+static void a_missing_column_is_named(void **state) {
     struct place *p = *state;
     csn_error err;
 
@@ -261,16 +248,14 @@ static void a_missing_column_is_named(void **state)
     assert_non_null(strstr(err.text, "correlation_id"));
 }
 
-static void a_missing_index_is_refused(void **state)
-{
+static void a_missing_index_is_refused(void **state) {
     struct place *p = *state;
 
     sql(p->path, "DROP INDEX ix_dispatch");
     assert_int_equal(refused(p->url).code, ERR_STORE_SCHEMA_OLD);
 }
 
-static void a_column_of_the_user_is_no_fault(void **state)
-{
+static void a_column_of_the_user_is_no_fault(void **state) {
     struct place *p = *state;
 
     sql(p->path, "ALTER TABLE outbox_events ADD COLUMN mine TEXT");
@@ -278,8 +263,7 @@ static void a_column_of_the_user_is_no_fault(void **state)
 }
 
 /* As root no file is read-only: a child without rights looks. */
-static void a_read_only_file_is_refused(void **state)
-{
+static void a_read_only_file_is_refused(void **state) {
     struct place *p = *state;
     int status = 0;
     pid_t child;
@@ -293,7 +277,10 @@ static void a_read_only_file_is_refused(void **state)
         csn_error err = {0};
         if (getuid() == 0 && setresuid(65534, 65534, 65534) != 0)
             _exit(2);
-        _exit(sqlite_driver.open(p->url, ROLE_RELAY, &conn, &err) == CSN_INVALID && err.code == ERR_STORE_READ_ONLY ? 0 : 1);
+        _exit(sqlite_driver.open(p->url, ROLE_RELAY, &conn, &err) == CSN_INVALID &&
+                      err.code == ERR_STORE_READ_ONLY
+                  ? 0
+                  : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(chmod(p->folder, 0755), 0);
@@ -301,10 +288,10 @@ static void a_read_only_file_is_refused(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void the_settings_hold(void **state)
-{
+static void the_settings_hold(void **state) {
     struct place *p = *state;
-    static const char *const pragma[] = {"PRAGMA synchronous", "PRAGMA foreign_keys", "PRAGMA cache_size", "PRAGMA query_only"};
+    static const char *const pragma[] = {"PRAGMA synchronous", "PRAGMA foreign_keys",
+                                         "PRAGMA cache_size", "PRAGMA query_only"};
     static const int want[] = {2, 1, -128, 1};
     struct sqlite_conn *c = open_as(p, ROLE_WATCH);
 
@@ -321,8 +308,7 @@ static void the_settings_hold(void **state)
 
 /* ---- locks and time ---- */
 
-static sqlite3 *lock(const struct place *p)
-{
+static sqlite3 *lock(const struct place *p) {
     sqlite3 *db = NULL;
 
     assert_int_equal(sqlite3_open_v2(p->path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
@@ -330,8 +316,7 @@ static sqlite3 *lock(const struct place *p)
     return db;
 }
 
-static void waiting_for_a_lock_ends_at_the_deadline(void **state)
-{
+static void waiting_for_a_lock_ends_at_the_deadline(void **state) {
     struct place *p = *state;
     struct work w;
     sqlite3 *other;
@@ -352,8 +337,7 @@ static void waiting_for_a_lock_ends_at_the_deadline(void **state)
     work_close(&w);
 }
 
-static void a_store_that_is_locked_can_be_opened(void **state)
-{
+static void a_store_that_is_locked_can_be_opened(void **state) {
     struct place *p = *state;
     sqlite3 *other = lock(p);
 
@@ -361,8 +345,7 @@ static void a_store_that_is_locked_can_be_opened(void **state)
     sqlite3_close(other);
 }
 
-static void a_lock_that_ends_in_time_is_waited_for(void **state)
-{
+static void a_lock_that_ends_in_time_is_waited_for(void **state) {
     struct place *p = *state;
     struct work w;
     int pipe_fd[2], status;
@@ -389,21 +372,21 @@ static void a_lock_that_ends_in_time_is_waited_for(void **state)
     work_close(&w);
 }
 
-static void a_deadline_that_is_past_begins_nothing(void **state)
-{
+static void a_deadline_that_is_past_begins_nothing(void **state) {
     struct place *p = *state;
     struct work w;
 
     work_open(&w, p);
     put(p, 1);
     assert_int_equal(run_until(w.c, &w.claim, NULL, sqlite_steady() - 1), CSN_AGAIN);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending'"), 1);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending'"),
+                     1);
     work_close(&w);
 }
 
-/* What finds nothing must not take the lock that a producer waits for; what finds something must. */
-static void an_idle_group_takes_no_lock(void **state)
-{
+/* What finds nothing must not take the lock that a producer waits for; what finds something must.
+ */
+static void an_idle_group_takes_no_lock(void **state) {
     struct place *p = *state;
     struct work w;
     struct op recover = {.kind = OP_RECOVER};
@@ -422,8 +405,11 @@ static void an_idle_group_takes_no_lock(void **state)
     w.claim.claim.lanes = 3; /* the second is nobody's */
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_OK);
     assert_int_equal(w.claim.claim.lost, 2);
-    sqlite3_exec(other, "INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, event_type, payload)"
-                        " VALUES ('e', 'k', 1, 'T', '{}'); COMMIT; BEGIN IMMEDIATE", NULL, NULL, NULL);
+    sqlite3_exec(
+        other,
+        "INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, event_type, payload)"
+        " VALUES ('e', 'k', 1, 'T', '{}'); COMMIT; BEGIN IMMEDIATE",
+        NULL, NULL, NULL);
     assert_int_equal(run_until(w.c, &w.claim, NULL, sqlite_steady() + SECOND / 10), CSN_AGAIN);
     sqlite3_close(other);
     work_close(&w);
@@ -431,8 +417,7 @@ static void an_idle_group_takes_no_lock(void **state)
 
 /* ---- all or nothing ---- */
 
-static void a_group_that_fails_leaves_nothing(void **state)
-{
+static void a_group_that_fails_leaves_nothing(void **state) {
     struct place *p = *state;
     struct work w;
     struct op bad = {.kind = OP_SETTLE};
@@ -446,14 +431,16 @@ static void a_group_that_fails_leaves_nothing(void **state)
     assert_int_equal(run(w.c, &w.claim, &bad), CSN_INVALID);
     assert_int_equal(w.batch.n, 0);
     assert_false(w.claim.claim.more);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending' AND attempts = 0"), 5);
+    assert_int_equal(
+        number(p->path,
+               "SELECT count(*) FROM outbox_events WHERE status = 'pending' AND attempts = 0"),
+        5);
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_OK);
     assert_int_equal(w.batch.n, 5);
     work_close(&w);
 }
 
-static void operations_that_do_not_belong_together_are_refused(void **state)
-{
+static void operations_that_do_not_belong_together_are_refused(void **state) {
     struct place *p = *state;
     struct work w;
     struct op watch = {.kind = OP_WATCH}, none = {.kind = OP_NONE};
@@ -462,12 +449,12 @@ static void operations_that_do_not_belong_together_are_refused(void **state)
     put(p, 1);
     assert_int_equal(run(w.c, &w.claim, &watch), CSN_INVALID);
     assert_int_equal(run(w.c, &w.claim, &none), CSN_INVALID);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending'"), 1);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending'"),
+                     1);
     work_close(&w);
 }
 
-static void a_full_disk_changes_nothing(void **state)
-{
+static void a_full_disk_changes_nothing(void **state) {
     struct place *p = *state;
     struct work w;
     char text[200];
@@ -476,35 +463,38 @@ static void a_full_disk_changes_nothing(void **state)
     put(p, 20);
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_OK);
     settle_of(&w);
-    for (uint32_t i = 0; i < w.batch.n; i++) { /* evidence needs room that a mark as sent does not need */
+    for (uint32_t i = 0; i < w.batch.n;
+         i++) { /* evidence needs room that a mark as sent does not need */
         w.item[i].to = SETTLE_FAILED;
         memset(w.item[i].text, 'x', sizeof w.item[i].text - 1);
     }
-    assert_int_equal(sqlite3_exec(w.c->db, "PRAGMA max_page_count = 1", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(w.c->db, "PRAGMA max_page_count = 1", NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_int_equal(run(w.c, &w.settle, NULL), CSN_AGAIN);
     assert_int_equal(w.settle.result.code, ERR_STORE_FULL);
     assert_true(sqlite3_get_autocommit(w.c->db));
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'sending'"), 20);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'sending'"),
+                     20);
     assert_int_equal(number(p->path, "SELECT count(*) FROM consign_attempts"), 0);
     snprintf(text, sizeof text, "PRAGMA max_page_count = %d", 1 << 30);
     assert_int_equal(sqlite3_exec(w.c->db, text, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(run(w.c, &w.settle, NULL), CSN_OK);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'failed'"), 20);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'failed'"),
+                     20);
     work_close(&w);
 }
 
 /* ---- a disk that fails ---- */
 
-static int failing_sync(sqlite3_file *file, int flags)
-{
+static int failing_sync(sqlite3_file *file, int flags) {
     (void)file;
     (void)flags;
     return SQLITE_IOERR_FSYNC;
 }
 
-/* COMMIT wrote the frames and could not make them durable: nobody knows. The connection is of no more use. */
-static void an_error_in_commit_is_unknown(void **state)
-{
+/* COMMIT wrote the frames and could not make them durable: nobody knows. The connection is of no
+ * more use. */
+static void an_error_in_commit_is_unknown(void **state) {
     struct place *p = *state;
     struct work w;
     sqlite3_file *log = NULL;
@@ -513,7 +503,8 @@ static void an_error_in_commit_is_unknown(void **state)
     work_open(&w, p);
     put(p, 2);
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_OK);
-    assert_int_equal(sqlite3_file_control(w.c->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log), SQLITE_OK);
+    assert_int_equal(sqlite3_file_control(w.c->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log),
+                     SQLITE_OK);
     const sqlite3_io_methods *before = log->pMethods;
     methods = *before;
     methods.xSync = failing_sync;
@@ -526,21 +517,20 @@ static void an_error_in_commit_is_unknown(void **state)
     sqlite_driver.close(w.c);
     w.c = open_as(p, ROLE_RELAY); /* the store itself is well */
     assert_int_equal(run(w.c, &w.settle, NULL), CSN_OK);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'sent'"), 2);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'sent'"),
+                     2);
     work_close(&w);
 }
 
 /* ---- failpoints and the clock ---- */
 
-static void arm(const char *spec)
-{
+static void arm(const char *spec) {
     csn_error err = {0};
 
     assert_int_equal(failpoint_arm(spec, &err), CSN_OK);
 }
 
-static void failpoints_do_what_they_say(void **state)
-{
+static void failpoints_do_what_they_say(void **state) {
     struct place *p = *state;
     struct work w;
     uint64_t before;
@@ -549,11 +539,13 @@ static void failpoints_do_what_they_say(void **state)
     put(p, 2);
     arm("store.claim=error");
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_AGAIN);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending'"), 2);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'pending'"),
+                     2);
     arm("claim.committed=unknown");
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_UNKNOWN);
     assert_int_equal(w.batch.n, 0);
-    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'sending'"), 2);
+    assert_int_equal(number(p->path, "SELECT count(*) FROM outbox_events WHERE status = 'sending'"),
+                     2);
     arm("");
     before = failpoint_hits(FAIL_CLAIM_UPDATED);
     assert_int_equal(run(w.c, &w.claim, NULL), CSN_OK); /* empty: not a hit */
@@ -561,8 +553,7 @@ static void failpoints_do_what_they_say(void **state)
     work_close(&w);
 }
 
-static void the_clock_steps_only_when_armed(void **state)
-{
+static void the_clock_steps_only_when_armed(void **state) {
     csn_usec now = sqlite_clock();
 
     (void)state;
@@ -574,8 +565,7 @@ static void the_clock_steps_only_when_armed(void **state)
     unsetenv("CONSIGN_CLOCK_STEP");
 }
 
-static void the_clock_follows_a_file(void **state)
-{
+static void the_clock_follows_a_file(void **state) {
     struct place *p = *state;
     char path[128];
     FILE *f;
@@ -597,8 +587,7 @@ static void the_clock_follows_a_file(void **state)
 
 /* ---- statements ---- */
 
-static void a_statement_is_prepared_once(void **state)
-{
+static void a_statement_is_prepared_once(void **state) {
     struct place *p = *state;
     static const char text[] = "SELECT 1";
     struct sqlite_conn *c = open_as(p, ROLE_RELAY);
@@ -614,8 +603,7 @@ static void a_statement_is_prepared_once(void **state)
     sqlite_driver.close(c);
 }
 
-static void too_many_statements_are_refused(void **state)
-{
+static void too_many_statements_are_refused(void **state) {
     struct place *p = *state;
     static char text[SQLITE_STATEMENTS_MAX][16];
     struct sqlite_conn *c = open_as(p, ROLE_RELAY);
@@ -634,17 +622,19 @@ static void too_many_statements_are_refused(void **state)
 }
 
 /* These numbers are for ever: rows lie in the partitions that they name. */
-static void partitions_are_stable(void **state)
-{
+static void partitions_are_stable(void **state) {
     static const struct {
         const char *type, *id;
         uint32_t of8, of64;
-    } want[] = {{"order", "1", 2, 18}, {"order", "2", 6, 38}, {"stock", "1", 6, 62}, {"", "", 0, 56}};
+    } want[] = {
+        {"order", "1", 2, 18}, {"order", "2", 6, 38}, {"stock", "1", 6, 62}, {"", "", 0, 56}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
-        assert_int_equal(route_partition(bytes_of(want[i].type), bytes_of(want[i].id), 8), want[i].of8);
-        assert_int_equal(route_partition(bytes_of(want[i].type), bytes_of(want[i].id), 64), want[i].of64);
+        assert_int_equal(route_partition(bytes_of(want[i].type), bytes_of(want[i].id), 8),
+                         want[i].of8);
+        assert_int_equal(route_partition(bytes_of(want[i].type), bytes_of(want[i].id), 64),
+                         want[i].of64);
     }
     assert_int_equal(route_partition(bytes_of("a"), bytes_of("b"), 0), 0);
     uint32_t count[8] = {0};
@@ -661,21 +651,32 @@ static void partitions_are_stable(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_url_of_another_kind_is_refused), TEST(a_missing_file_is_not_made),
-        TEST(a_file_that_is_no_database_is_left_alone), TEST(an_empty_store_is_old),
-        TEST(a_newer_store_is_refused), TEST(a_missing_column_is_named),
-        TEST(a_missing_index_is_refused), TEST(a_column_of_the_user_is_no_fault),
-        TEST(a_read_only_file_is_refused), TEST(the_settings_hold),
-        TEST(waiting_for_a_lock_ends_at_the_deadline), TEST(a_store_that_is_locked_can_be_opened),
-        TEST(a_lock_that_ends_in_time_is_waited_for), TEST(a_deadline_that_is_past_begins_nothing),
-        TEST(an_idle_group_takes_no_lock), TEST(a_group_that_fails_leaves_nothing),
-        TEST(operations_that_do_not_belong_together_are_refused), TEST(a_full_disk_changes_nothing),
-        TEST(an_error_in_commit_is_unknown), TEST(failpoints_do_what_they_say),
-        TEST(the_clock_steps_only_when_armed), TEST(the_clock_follows_a_file),
-        TEST(a_statement_is_prepared_once), TEST(too_many_statements_are_refused),
+        TEST(a_url_of_another_kind_is_refused),
+        TEST(a_missing_file_is_not_made),
+        TEST(a_file_that_is_no_database_is_left_alone),
+        TEST(an_empty_store_is_old),
+        TEST(a_newer_store_is_refused),
+        TEST(a_missing_column_is_named),
+        TEST(a_missing_index_is_refused),
+        TEST(a_column_of_the_user_is_no_fault),
+        TEST(a_read_only_file_is_refused),
+        TEST(the_settings_hold),
+        TEST(waiting_for_a_lock_ends_at_the_deadline),
+        TEST(a_store_that_is_locked_can_be_opened),
+        TEST(a_lock_that_ends_in_time_is_waited_for),
+        TEST(a_deadline_that_is_past_begins_nothing),
+        TEST(an_idle_group_takes_no_lock),
+        TEST(a_group_that_fails_leaves_nothing),
+        TEST(operations_that_do_not_belong_together_are_refused),
+        TEST(a_full_disk_changes_nothing),
+        TEST(an_error_in_commit_is_unknown),
+        TEST(failpoints_do_what_they_say),
+        TEST(the_clock_steps_only_when_armed),
+        TEST(the_clock_follows_a_file),
+        TEST(a_statement_is_prepared_once),
+        TEST(too_many_statements_are_refused),
         TEST(partitions_are_stable),
     };
 

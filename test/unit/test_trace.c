@@ -34,7 +34,7 @@ static bool kinds_are(const json_t *d, const char *expected) {
     size_t i;
     json_t *f;
     text_init(&t, line, sizeof line);
-    json_array_foreach (json_object_get(d, "facts"), i, f)
+    json_array_foreach(json_object_get(d, "facts"), i, f)
         text_add(&t, "%s%s", i ? " " : "", row_text(f, "kind"));
     if (strcmp(line, expected) != 0)
         print_error("facts: %s\n", line);
@@ -44,7 +44,7 @@ static bool kinds_are(const json_t *d, const char *expected) {
 static const json_t *fact_of(const json_t *d, const char *kind, int nth) {
     size_t i;
     json_t *f;
-    json_array_foreach (json_object_get(d, "facts"), i, f) {
+    json_array_foreach(json_object_get(d, "facts"), i, f) {
         if (strcmp(row_text(f, "kind"), kind) == 0 && nth-- == 0)
             return f;
     }
