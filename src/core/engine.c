@@ -326,16 +326,21 @@ static bool watched(struct engine *e, uint32_t store) {
     return any;
 }
 
-static void step_watcher(struct engine *e, uint32_t store, csn_usec now) {
+/* Before the machines are stepped: what was found is done in the same step. */
+static void hear_watcher(struct engine *e, uint32_t store, csn_usec now) {
     struct watcher *w = &e->watcher[store];
-    if (w->op.state == OP_FINISHED) {
-        w->op.state = OP_IDLE;
-        bool found = w->op.result.status == CSN_OK && watched(e, store);
-        w->pause = found ? e->probe_min : w->pause * 2 < e->probe_max ? w->pause * 2 : e->probe_max;
-        /* A store that cannot even be looked at is asked again after a pause; its machines say so.
-         */
-        w->next_at = w->op.result.status == CSN_OK ? now : now + e->probe_max * 2;
-    }
+    if (w->op.state != OP_FINISHED)
+        return;
+    w->op.state = OP_IDLE;
+    bool found = w->op.result.status == CSN_OK && watched(e, store);
+    w->pause = found ? e->probe_min : w->pause * 2 < e->probe_max ? w->pause * 2 : e->probe_max;
+    /* A store that cannot even be looked at is asked again after a pause; its machines say so. */
+    w->next_at = w->op.result.status == CSN_OK ? now : now + e->probe_max * 2;
+}
+
+/* After them: for what has nothing to do. */
+static void ask_watcher(struct engine *e, uint32_t store, csn_usec now) {
+    struct watcher *w = &e->watcher[store];
     if (!w->port || w->op.state != OP_IDLE || now < w->next_at || e->stopping)
         return;
     uint32_t n = collect(e, store, now);
@@ -395,6 +400,8 @@ static void step_stop(struct engine *e) {
 
 void engine_step(struct engine *e, csn_usec now) {
     reap_all(e);
+    for (uint32_t i = 0; i < e->stores; i++)
+        hear_watcher(e, i, now);
     if (e->stopping)
         step_stop(e);
     for (uint32_t i = 0; i < e->stores; i++)
@@ -410,7 +417,9 @@ void engine_step(struct engine *e, csn_usec now) {
         inbox_step(&e->inbox[i], now);
     pass_on(e);
     for (uint32_t i = 0; i < e->stores; i++)
-        step_watcher(e, i, now);
+        relay_step(&e->relay[i], now); /* result events of this step */
+    for (uint32_t i = 0; i < e->stores; i++)
+        ask_watcher(e, i, now);
 }
 
 csn_usec engine_deadline(const struct engine *e, csn_usec now) {

@@ -2,8 +2,8 @@
  *
  * One struct is the effect on its way out and the event on its way back. The core fills an op,
  * submits it to a port, and from then until it is reaped the op and everything it points to belong
- * to the driver. A batch is read-only once its CLAIM or RECEIVE was reaped, so that several ops may
- * point to it; what a driver learns about single messages goes into the op's own arrays. The
+ * to the driver. A batch is read-only once its CLAIM or RECEIVE was reaped, so that several ops
+ * may point to it; what a driver learns about single messages goes into the op's own arrays. The
  * docs/protocol.md page says what each verb does to which row; a driver is right when the contract
  * suite says so.
  *
@@ -275,6 +275,7 @@ struct op {
             char open_routes[NAME_MAX_ * 8]; /* comma-separated: rows that wait for these return */
             uint32_t limit;                  /* rows of each kind */
             uint32_t expired, resent, released; /* out */
+            uint32_t drawn; /* out: rows that a clock set back would have kept from being due */
             bool more;                          /* out */
         } recover;
         struct {

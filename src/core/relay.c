@@ -517,7 +517,7 @@ static void abandon(struct relay *r, struct flight *f, uint32_t d, csn_usec now)
     for (uint32_t i = 0; i < f->batch.n; i++)
         if (f->at[i] == AT_OUT && r->route[f->to[i]].to == d)
             faulted(r, f, i, FAULT_UNKNOWN, ERR_BROKER_NO_ANSWER, late, now);
-    dest_bad(r, &r->dest[d], now, "no answer in time");
+    dest_bad(r, &r->dest[d], now, late);
 }
 
 /* ---- settle ---- */
@@ -624,7 +624,8 @@ static void recovered(struct relay *r, csn_usec now) {
     r->counters->recovered += op->recover.expired;
     r->counters->resent += op->recover.resent;
     r->counters->route_released += op->recover.released;
-    bool moved = op->recover.expired || op->recover.resent || op->recover.released || r->recovering;
+    bool moved = op->recover.expired || op->recover.resent || op->recover.released ||
+                 op->recover.drawn || r->recovering;
     if (r->due || moved)
         r->rest_until = 0;
     /* A claim is made now and then even if no row is known to be due: what a step of the clock hid
@@ -664,7 +665,7 @@ static void submit_recover(struct relay *r, csn_usec now) {
     op->recover.longest_lease = r->lease * 4;
     op->recover.longest_backoff = retry_longest(&r->retry);
     op->recover.limit = probing ? PROBE_ROWS : BATCH_MAX;
-    op->recover.expired = op->recover.resent = op->recover.released = 0;
+    op->recover.expired = op->recover.resent = op->recover.released = op->recover.drawn = 0;
     op->recover.more = false;
     r->port->submit(r->port, op);
     r->port->flush(r->port);
