@@ -1,10 +1,9 @@
 /* claim_settle.c: what the driver costs above SQLite itself. Two loops drain the same table of
- * pending events, in turns, five rounds: a bare one (prepared statements and nothing else), and the
- * driver's group of SETTLE and CLAIM with its fence, its look at the row before in each key and its
- * whole message. Both have the same batch, one commit per batch, WAL and synchronous=FULL.
+ * pending events, in turns, five rounds: a bare one (prepared statements and nothing else), and
+ * the driver's group of SETTLE and CLAIM with its fence, its look at the row before in each key
+ * and its whole message. Both have the same batch, one commit per batch, WAL and synchronous=FULL.
  *
- *   bench-claim-settle [FOLDER [EVENTS [BATCH]]]      prints events per second: min, median, max of
- * both, and the ratio
+ *   bench-claim-settle [FOLDER [EVENTS [BATCH]]]      prints events per second: min, median, max of both, and the ratio
  */
 #include "store/sqlite.h"
 #include "store/store.h"

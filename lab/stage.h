@@ -1,12 +1,12 @@
-/* stage.h: where an experiment plays: a folder, two stores, daemons as processes, gates that hold a
- * process at a failpoint, and the words to ask and to assert with.
+/* stage.h: where an experiment plays: a folder, two stores, daemons as processes, gates that hold
+ * a process at a failpoint, and the words to ask and to assert with.
  *
  *   stage_open ─▶ daemons, gates, orders ─▶ waits for conditions ─▶ assertions ─▶ stage_close
  *
  * What always holds: after a first failure that is not an assertion (a condition that did not come
  * within its bound, a process that died) nothing more is done; every call is then a no-op, so that
- * an experiment reads as a straight line. All processes are gone when the stage is closed, and when
- * the laboratory dies. */
+ * an experiment reads as a straight line. All processes are gone when the stage is closed, and
+ * when the laboratory dies. */
 #ifndef CSN_LAB_STAGE_H
 #define CSN_LAB_STAGE_H
 

@@ -1,9 +1,9 @@
 /* consign.h: the words that every part of consign, and every program that links it, shares.
  *
- * Times and durations are microseconds (csn_usec), sizes are bytes, ids and keys are NUL-terminated
- * strings at the public border and csn_bytes inside. A call that can fail returns a csn_status,
- * named by what the caller should do next; the detail goes into a csn_error that the caller owns.
- * On failure ownership never moves. */
+ * Times and durations are microseconds (csn_usec), sizes are bytes, ids and keys are
+ * NUL-terminated strings at the public border and csn_bytes inside. A call that can fail returns a
+ * csn_status, named by what the caller should do next; the detail goes into a csn_error that the
+ * caller owns. On failure ownership never moves. */
 #ifndef CONSIGN_H
 #define CONSIGN_H
 

@@ -1,6 +1,6 @@
 /* error.h: the table of errors. One row of errors.def is a code CSN-nnnn, its name, its exit code
- * for the command line, and its words in English and Chinese; `consign explain`, the reference page
- * and every csn_error.text come from it. */
+ * for the command line, and its words in English and Chinese; `consign explain`, the reference
+ * page and every csn_error.text come from it. */
 #ifndef CSN_BASE_ERROR_H
 #define CSN_BASE_ERROR_H
 

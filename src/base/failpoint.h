@@ -2,13 +2,13 @@
  *
  * CONSIGN_FAILPOINTS="relay.confirmed=crash@3,inbox.committed=pause:/path/to/fifo,store.claim=error@2"
  *   crash      the process ends as by kill -9 (no handlers, no flush)
- *   pause:FIFO the thread opens FIFO for reading and waits until a writer opened it and closed it
- * again error      the place reports CSN_AGAIN (nothing happened), where it can; elsewhere it is
- * refused at start unknown    the place reports CSN_UNKNOWN although the work was done, where it
- * can
+ *   pause:FIFO the thread opens FIFO for reading and waits until a writer opened it and closed it again
+ *   error      the place reports CSN_AGAIN (nothing happened), where it can; elsewhere it is refused at start
+ *   unknown    the place reports CSN_UNKNOWN although the work was done, where it can
  *   @n         at the n-th hit only (1 is the first); without it at every hit (pause: at the first)
- * Every build has them. They are armed only by failpoint_arm, which the host calls after it saw the
- * laboratory's marker in every store. Hits are counted also when nothing is armed for the place. */
+ * Every build has them. They are armed only by failpoint_arm, which the host calls after it saw
+ * the laboratory's marker in every store. Hits are counted also when nothing is armed for the
+ * place. */
 #ifndef CSN_BASE_FAILPOINT_H
 #define CSN_BASE_FAILPOINT_H
 

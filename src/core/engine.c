@@ -1,7 +1,7 @@
 /* engine.c: see engine.h. Reap every port, step every machine, pass on what one has for another: a
- * publish wakes the consumers of its broker, a result event wakes the relay of its store. One WATCH
- * per store asks for all machines that have nothing to do; its pause doubles from probe_min to
- * probe_max while nothing is found. */
+ * publish wakes the consumers of its broker, a result event wakes the relay of its store. One
+ * WATCH per store asks for all machines that have nothing to do; its pause doubles from probe_min
+ * to probe_max while nothing is found. */
 #include "core/engine.h"
 #include "core/inbox.h"
 #include "core/relay.h"

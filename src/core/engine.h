@@ -1,10 +1,9 @@
-/* engine.h: owns the machines (lanes, relays, inboxes) and steps them. No thread, no clock, no I/O:
- * the host and the simulator call engine_step with the time and wait until engine_deadline or until
- * a port has something to reap.
+/* engine.h: owns the machines (lanes, relays, inboxes) and steps them. No thread, no clock, no
+ * I/O: the host and the simulator call engine_step with the time and wait until engine_deadline or
+ * until a port has something to reap.
  *
  *   stores ──lanes("outbox")──▶ relay ──▶ brokers          one relay per store with an outbox
- *   brokers ─lanes("sub/x")───▶ inbox ──▶ store of x       one inbox per subscription and apply
- * worker
+ *   brokers ─lanes("sub/x")───▶ inbox ──▶ store of x       one inbox per subscription and apply worker
  */
 #ifndef CSN_CORE_ENGINE_H
 #define CSN_CORE_ENGINE_H

@@ -3,10 +3,8 @@
  * The form of a handler file is a public contract:
  *
  *   -- handler NAME                       once, first
- *   SQL STATEMENT;                        ends with ; at the end of a line; binds :event_id,
- * :payload.a.b, :consumer_name, …
- *   -- expect rows N [else goto LABEL]    belongs to the statement before; without it any count
- * will do; without else: retry
+ *   SQL STATEMENT;                        ends with ; at the end of a line; with :binds
+ *   -- expect rows N [else goto LABEL]    of the statement before; without else: verdict retry
  *   -- expect rows >= N [else goto LABEL]
  *   -- emit TYPE for AGGREGATE_TYPE BIND payload JSON-WITH-BINDS
  *   -- verdict VERDICT ["text with :binds"]

@@ -3,20 +3,21 @@
  *
  *   broker ──RECEIVE──▶ slot[0] ─┐                    ┌─ committed, seen ───────────────▶ ACK
  *                                ├─▶ APPLY ──────────▶┤
- *   work   ──CLAIM────▶ slot[1] ─┘     ▲              ├─ retry, early, behind, poison … ─▶ PARK ──▶
- * ACK │              │ └──────────────┴─ behind one that turned out dead: apply again
+ *   work   ──CLAIM────▶ slot[1] ─┘     ▲              ├─ retry, early, behind, poison … ─▶ PARK ──▶ ACK
+ *                                      │              │
+ *                                      └──────────────┴─ behind one that turned out dead: apply again
  *
  * What always holds:
  * - One APPLY or PARK is open at a time, so that the events of a partition are applied one after
- * the other.
+ *   the other.
  * - Nothing is acknowledged before the transaction that holds its effect, or its parked row, is
- * committed.
+ *   committed.
  * - A store that cannot (full, locked, away) stops the machine: no ack, no effect; the same batch
- * is tried again until its delivery lease is nearly over, then it is let go and delivered once
- * more. An unknown commit is asked again: the inbox decides.
+ *   is tried again until its delivery lease is nearly over, then it is let go and delivered once
+ *   more. An unknown commit is asked again: the inbox decides.
  * - A batch whose handlers take longer than an APPLY may is applied in smaller parts; one message
- * that takes too long alone is a retry by policy. So slow handlers slow their subscription down and
- * never stop it. */
+ *   that takes too long alone is a retry by policy. So slow handlers slow their subscription down
+ *   and never stop it. */
 #ifndef CSN_CORE_INBOX_H
 #define CSN_CORE_INBOX_H
 

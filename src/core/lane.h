@@ -2,13 +2,12 @@
  * gives up what it cannot renew in time.
  *
  *   not held ──LEASE says held──▶ held ──renewed in time──▶ held
- *       ▲                          │ own clock passes held_until (measured from before the last
- * LEASE that succeeded), └──────────────────────────┘ or another op found the epoch changed: lost,
- * at once and without asking
+ *       ▲                          │ own clock passes held_until (counted from before the last good
+ *       └──────────────────────────┘ LEASE), or an op found another epoch: lost, without asking
  *
- * The store judges leases by its own clock; this machine only judges its own deadline, which always
- * lies before the store's, because it starts when the op is submitted and the store's starts later.
- */
+ * The store judges leases by its own clock; this machine only judges its own deadline, which
+ * always lies before the store's, because it starts when the op is submitted and the store's
+ * starts later. */
 #ifndef CSN_CORE_LANE_H
 #define CSN_CORE_LANE_H
 

@@ -8,10 +8,11 @@
  *
  * What always holds:
  * - A lane is in one flight at a time (strict order): a row's successor cannot be claimed before
- * the row is settled.
+ *   the row is settled.
  * - Nothing is published after the flight's lease could be over; the rest is given back.
- * - An answer that has not come by the op's deadline is UNKNOWN. The op stays with the driver until
- * it is reaped; its flight is not used again before, and what it says late is counted and not used.
+ * - An answer that has not come by the op's deadline is UNKNOWN. The op stays with the driver
+ *   until it is reaped; its flight is not used again before, and what it says late is counted and
+ *   not used.
  * - SETTLE shares its commit with the next CLAIM: one fsync per cycle. */
 #ifndef CSN_CORE_RELAY_H
 #define CSN_CORE_RELAY_H

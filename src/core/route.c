@@ -1,6 +1,6 @@
 /* route.c: see route.h. The hash of the type seeds the hash of the id, which keeps ("ab", "c") and
- * ("a", "bc") apart without a copy of both. Tried and dropped: one buffer with both texts; it needs
- * a bound that the texts do not have. */
+ * ("a", "bc") apart without a copy of both. Tried and dropped: one buffer with both texts; it
+ * needs a bound that the texts do not have. */
 #include "core/route.h"
 #include "base/bytes.h"
 

@@ -3,8 +3,8 @@
  * of it.
  *
  *   store s      heart relay watch     1 each
- *   broker b     queue-in queue-out    1 each, in the store of b, whose heart and watch serve b,
- * too subscription apply                 as many as `apply` of its store says */
+ *   broker b     queue-in queue-out    1 each, in the store of b, whose heart and watch serve b, too
+ *   subscription apply                 as many as `apply` of its store says */
 #ifndef CSN_HOST_PLAN_H
 #define CSN_HOST_PLAN_H
 

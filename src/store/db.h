@@ -1,7 +1,7 @@
-/* db.h: a plain way to ask any store by its URL: prepare, bind, next, column. The command line, the
- * laboratory, the acceptance tests and the oracles speak to stores through it, and later the flows
- * do, so that another store needs no rewrite of theirs. The hot verbs do not pass through here. One
- * thread at a time per db. Parameters are numbered from 1 (?1, ?2), columns from 0. */
+/* db.h: a plain way to ask any store by its URL: prepare, bind, next, column. The command line,
+ * the laboratory, the acceptance tests and the oracles speak to stores through it, and later the
+ * flows do, so that another store needs no rewrite of theirs. The hot verbs do not pass through
+ * here. One thread at a time per db. Parameters are numbered from 1 (?1, ?2), columns from 0. */
 #ifndef CSN_STORE_DB_H
 #define CSN_STORE_DB_H
 

@@ -3,8 +3,8 @@
  *
  *   PUBLISH   message × matching binding ─▶ one row in the key's partition
  *   RECEIVE   partition 0: pos 3, 9, 12 …  ┐
- *             partition 1: pos 4, 5 …      ├─▶ lowest pos first: 3, 4, 5, 9 …, until a limit; a
- * partition ends at its first partition 2: pos 7L, 8 …     ┘   row under a live lease (L)
+ *             partition 1: pos 4, 5 …      ├─▶ lowest pos first: 3, 4, 5, 9 …, until a limit; a partition ends at its first
+ *             partition 2: pos 7L, 8 …     ┘   row under a live lease (L)
  *
  * What always holds: per partition the rows in flight are a prefix of the unacked ones, and a
  * message with several copies has all of them or none. Each partition has a cursor of its own, so

@@ -1,12 +1,12 @@
 /* alloc.c: what the SQLite driver does when memory runs out. Every verb is run with its n-th
  * allocation failing, once or from then on, for n = 1, 2, … until a run needs no more than n - 1;
- * after the first 64 in steps of n / 24, unless CONSIGN_TEST_ALLOC is "all". Allocations of our own
- * code (wrapped at link), of SQLite and of jansson (by their hooks) count alike. Before each run
- * the connection forgets its statements, so that each is prepared.
+ * after the first 64 in steps of n / 24, unless CONSIGN_TEST_ALLOC is "all". Allocations of our
+ * own code (wrapped at link), of SQLite and of jansson (by their hooks) count alike. Before each
+ * run the connection forgets its statements, so that each is prepared.
  *
- *   run with the n-th allocation failing ─▶ not OK: not one byte of any table differs, and the same
- * connection (after │          CSN_FATAL: a new one) can do it now └▶ OK: the answer is true, row
- * by row
+ *   run with the n-th allocation failing ─▶ not OK: not one byte of any table differs, and the same connection (after
+ *                                        │          CSN_FATAL: a new one) can do it now
+ *                                        └▶ OK: the answer is true, row by row
  *
  * What a run changed is put back from a copy in memory. Leaks are found by the sanitizer at the
  * end. */

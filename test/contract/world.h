@@ -2,13 +2,13 @@
  * ports, the hands of a producer and of an operator, and eyes that see committed rows.
  * docs/protocol.md is what the suite checks; a world only carries it out.
  *
- *   suite_*.c ──ops──▶ struct port ──▶ driver or fake        one process, one thread, synchronous
- * where it can be └────hooks──▶ struct world ──▶ the same rows, seen from outside
+ *   suite_*.c ──ops──▶ struct port ──▶ driver or fake        one process, one thread, synchronous where it can be
+ *       └────hooks──▶ struct world ──▶ the same rows, seen from outside
  *
  * A program is the suite linked with one world_<name>.c, which defines contract_world(). Each test
- * opens a world and closes it. Hooks that a world lacks are NULL and their WORLD_ bit is not set; a
- * test asks for the bits it needs and is skipped without them, by name. All other hooks are there.
- * A hook that fails for reasons of its own ends the test (world_fail). */
+ * opens a world and closes it. Hooks that a world lacks are NULL and their WORLD_ bit is not set;
+ * a test asks for the bits it needs and is skipped without them, by name. All other hooks are
+ * there. A hook that fails for reasons of its own ends the test (world_fail). */
 #ifndef CSN_TEST_CONTRACT_WORLD_H
 #define CSN_TEST_CONTRACT_WORLD_H
 

@@ -1,8 +1,8 @@
 /* sim.h: the deterministic simulator: the real engine, several of it, on stores and brokers in
  * memory, under faults.
  *
- *   heap of (time, tie from the seed) ──▶ line (a store connection) · stream (a broker connection)
- * · life (a process) producers · operator · reconcile · trouble
+ *   heap of (time, tie from the seed) ──▶ line (a store connection) · stream (a broker connection) · life (a process)
+ *                                         producers · operator · reconcile · trouble
  *
  * One seed is one run: a plan is drawn (topology, limits, which faults and how often), then comes
  * the cruel time, in which safety is checked after every event, then the kind time without faults,

@@ -1,7 +1,7 @@
 /* stream.c: connections to a broker that streams: several PUBLISH ops at once, an outcome per
  * message, in any order, late, or never; deliveries are pushed. Its messages lie in a queue like
- * that of the embedded broker, with other rules: nothing is atomic, no lane fences a delivery, what
- * a connection holds goes back when the connection goes.
+ * that of the embedded broker, with other rules: nothing is atomic, no lane fences a delivery,
+ * what a connection holds goes back when the connection goes.
  *
  * Order: the messages of one connection land in the order in which they were sent, and never after
  * the op's deadline, when a driver would have closed the connection. A partition is delivered in

@@ -1,5 +1,5 @@
-/* ports.h: a port whose other side is the test. What the core submitted lies in `in`, in order; the
- * test fills outputs and calls port_finish; the machine sees it at its next step. */
+/* ports.h: a port whose other side is the test. What the core submitted lies in `in`, in order;
+ * the test fills outputs and calls port_finish; the machine sees it at its next step. */
 #ifndef TEST_UNIT_PORTS_H
 #define TEST_UNIT_PORTS_H
 
