@@ -1,6 +1,6 @@
 /* alloc.c: what the SQLite driver does when memory runs out. Every verb is run with its n-th
  * allocation failing, once or from then on, for n = 1, 2, … until a run needs no more than n - 1;
- * after the first 64 in steps of n / 24, unless CONSIGN_TEST_ALLOC is "all". Allocations of our
+ * after the first 48 in steps of n / 12, unless CONSIGN_TEST_ALLOC is "all". Allocations of our
  * own code (wrapped at link), of SQLite and of jansson (by their hooks) count alike. Before each
  * run the connection forgets its statements, so that each is prepared.
  *
@@ -541,7 +541,7 @@ static bool run_with(struct bench *b, const struct verb *v, uint32_t n, bool for
 static uint32_t next(uint32_t n) {
     const char *all = getenv("CONSIGN_TEST_ALLOC");
 
-    return n + (n <= 64 || (all && strcmp(all, "all") == 0) ? 1 : n / 24);
+    return n + (n <= 48 || (all && strcmp(all, "all") == 0) ? 1 : n / 12);
 }
 
 static void sweep(struct bench *b, const struct verb *v, bool for_ever) {
