@@ -276,7 +276,7 @@ struct op {
             uint32_t limit;                  /* rows of each kind */
             uint32_t expired, resent, released; /* out */
             uint32_t drawn; /* out: rows that a clock set back would have kept from being due */
-            bool more;                          /* out */
+            bool more;      /* out */
         } recover;
         struct {
             char consumer[NAME_MAX_];

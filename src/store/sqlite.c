@@ -1,16 +1,16 @@
 /* sqlite.c: the frame of the SQLite driver: a connection, its statements, its errors, and the
  * commit group.
  *
- *   failpoints ─▶ look without a lock ─▶ BEGIN IMMEDIATE ─▶ now := clock ─▶ one verb per op ─▶
- * COMMIT ─▶ failpoints │ nothing to do       │ busy: sleep 0.2-0.4 ms at random, until the deadline
+ *   failpoints ─▶ look without a lock ─▶ BEGIN IMMEDIATE ─▶ now := clock ─▶ one verb per op ─▶ COMMIT ─▶ failpoints
+ *                       │ nothing to do       │ busy: sleep 0.2-0.4 ms at random, until the deadline
  *                       ▼                     ▼
  *                   answered                AGAIN, nothing happened
  *
  * What always holds: a group is one transaction. An error of any verb rolls the whole group back,
- * every op of it gets that result, and its outputs are empty. Only an I/O error of COMMIT itself is
- * UNKNOWN, because the frames may be in the log; a connection that saw an I/O error is never used
- * again. `now` is read after the lock is held, so that instants in the tables have the order of the
- * commits.
+ * every op of it gets that result, and its outputs are empty. Only an I/O error of COMMIT itself
+ * is UNKNOWN, because the frames may be in the log; a connection that saw an I/O error is never
+ * used again. `now` is read after the lock is held, so that instants in the tables have the order
+ * of the commits.
  *
  * Tried and dropped: SQLite's busy handler; it backs off for up to 100 ms and so starves beside
  * writers that commit all the time. A deferred BEGIN; its first write fails at once when somebody
@@ -30,7 +30,8 @@ enum {
     OPEN_WAIT = 2000000, /* for a lock while a connection is made */
     SLEEP_MIN_NS = 200000,
     SLEEP_SPREAD_NS = 200000,
-    STEP_MAX = 1000000000 /* seconds */
+    STEP_MAX = 1000000000, /* seconds */
+    SET_BACK = 1000000     /* less than this is the clock's usual adjusting */
 };
 
 /* ---- clocks ---- */
@@ -67,6 +68,17 @@ csn_usec sqlite_clock(void) {
         step =
             step_of(getenv("CONSIGN_CLOCK_STEP")) + step_of_file(getenv("CONSIGN_CLOCK_STEP_FILE"));
     return (csn_usec)t.tv_sec * 1000000 + t.tv_nsec / 1000 + step;
+}
+
+/* Sees a clock that was set back since this connection read it last. */
+static void read_clock(struct sqlite_conn *c) {
+    csn_usec at = sqlite_steady(), expected = sqlite_after(c->now, at - c->read_at);
+    bool first = c->read_at == 0;
+
+    c->now = sqlite_clock();
+    c->read_at = at;
+    if (!first && sqlite_between(c->now, expected) > SET_BACK && expected > c->newest)
+        c->newest = expected;
 }
 
 /* splitmix64: the sleeps of two processes must differ, and nothing more is asked of them. */
@@ -344,7 +356,8 @@ static bool changed_rows(const struct op *op) {
     if (op->kind == OP_CLAIM)
         return op->batch->n > 0 || op->claim.parked > 0;
     if (op->kind == OP_RECOVER)
-        return op->recover.expired > 0 || op->recover.resent > 0 || op->recover.released > 0;
+        return op->recover.expired > 0 || op->recover.resent > 0 || op->recover.released > 0 ||
+               op->recover.drawn > 0;
     return true;
 }
 
@@ -377,7 +390,7 @@ static void forget(struct op *op) {
         op->renew.renewed = 0;
         break;
     case OP_RECOVER:
-        op->recover.expired = op->recover.resent = op->recover.released = 0;
+        op->recover.expired = op->recover.resent = op->recover.released = op->recover.drawn = 0;
         op->recover.more = false;
         break;
     case OP_APPLY:
@@ -452,7 +465,7 @@ static csn_status look(struct sqlite_conn *c, struct op *group, bool *ret_idle, 
     csn_status s = simple(c, "BEGIN", err);
 
     *ret_idle = true;
-    c->now = sqlite_clock();
+    read_clock(c);
     for (struct op *op = group; op && s == CSN_OK && *ret_idle; op = op->next) {
         s = verbs[op->kind].idle(c, op, ret_idle);
         if (s != CSN_OK)
@@ -473,7 +486,7 @@ static bool may_be_idle(const struct op *group) {
 static csn_status write_group(struct sqlite_conn *c, struct op *group, csn_error *err) {
     csn_status s = simple(c, "BEGIN IMMEDIATE", err);
 
-    c->now = sqlite_clock();
+    read_clock(c);
     for (struct op *op = group; op && s == CSN_OK; op = op->next) {
         op->result = (csn_error){.status = CSN_OK};
         s = verbs[op->kind].run(c, op);

@@ -1,6 +1,6 @@
 /* sqlite.h: what the files of the SQLite driver share. A group is one transaction: sqlite.c begins
- * it, calls one function per op in order, commits. A verb function runs inside that transaction and
- * returns CSN_OK, or the status that ends the whole group (everything is rolled back then, and
+ * it, calls one function per op in order, commits. A verb function runs inside that transaction
+ * and returns CSN_OK, or the status that ends the whole group (everything is rolled back then, and
  * every op of the group gets that result). */
 #ifndef CSN_STORE_SQLITE_H
 #define CSN_STORE_SQLITE_H
@@ -19,6 +19,9 @@ struct sqlite_conn {
     enum role role;
     csn_usec
         now; /* the store's clock, read once after the write lock was taken (or the read began) */
+    csn_usec read_at;  /* monotonic: when it was read */
+    csn_usec newest;   /* what it would have shown when it was set back; 0: never seen. Rows up to
+                          this instant were written by the old clock */
     csn_usec deadline; /* monotonic: the busy handler gives up then */
     csn_usec given;    /* from the begin of the group to that */
     int wake_fd;       /* eventfd: wake() */

@@ -1,19 +1,19 @@
-/* sqlite_outbox.c: CLAIM, SETTLE, RENEW, RECOVER of the outbox and of the table of parked work. See
- * docs/protocol.md.
+/* sqlite_outbox.c: CLAIM, SETTLE, RENEW, RECOVER of the outbox and of the table of parked work.
+ * See docs/protocol.md.
  *
  * Claim: the due rows are read in index order, each with a look at the row before it in its key,
  * and only when the reading is over are they written: a cursor over an index that is being changed
  * would be saved and sought again at every row. Whether a row may go is known while reading, since
  * what this claim takes is known here.
  *
- *   ix_dispatch ─▶ due row ─▶ ix_key: row before it? ─ none, ended, or taken by this claim ─▶
- * taken: sending └ anything else ─▶ parked: waiting
+ *   ix_dispatch ─▶ due row ─▶ ix_key: row before it? ─ none, ended, or taken by this claim ─▶ taken: sending
+ *                                                    └ anything else ─▶ parked: waiting
  *
- * Every write is one prepared statement by seq. Tried and dropped: one statement for the batch with
- * json_each (no faster, and single rows cannot be told apart); UPDATE … RETURNING (a fifth slower
- * than reading, then writing by seq); to skip the look at the row before when the key was just
- * taken (a row that is not due may lie between the two). The statements say INDEXED BY: a plan of
- * theirs that changes with ANALYZE would scan a million sent rows. */
+ * Every write is one prepared statement by seq. Tried and dropped: one statement for the batch
+ * with json_each (no faster, and single rows cannot be told apart); UPDATE … RETURNING (a fifth
+ * slower than reading, then writing by seq); to skip the look at the row before when the key was
+ * just taken (a row that is not due may lie between the two). The statements say INDEXED BY: a
+ * plan of theirs that changes with ANALYZE would scan a million sent rows. */
 #include "store/sqlite.h"
 #include <stdlib.h>
 
@@ -72,7 +72,7 @@ static const struct claim_sql claim_sql[] = {
             "route, 0 FROM outbox_events INDEXED BY ix_dispatch WHERE status = 'pending'"
             " AND next_attempt_at <= ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
             "SELECT " COLUMNS "route, 0 FROM outbox_events INDEXED BY ix_stepped WHERE status = "
-                              "'pending' AND tries > 0"
+            "'pending' AND tries > 0"
             " AND next_attempt_at > ?1 AND (?2 >> slot) & 1 ORDER BY next_attempt_at, seq",
             "UPDATE outbox_events SET status = 'sending', claim_token = ?1, lease_until = ?2, "
             "claimed_at = ?3,"
@@ -81,11 +81,11 @@ static const struct claim_sql claim_sql[] = {
     [TABLE_WORK] =
         {
             "SELECT " COLUMNS "NULL, prev_version FROM consign_work INDEXED BY consign_ix_work_due "
-                              "WHERE status = 'pending'"
+            "WHERE status = 'pending'"
             " AND consumer_name = ?3 AND next_attempt_at <= ?1 AND (?2 >> slot) & 1 ORDER BY "
             "next_attempt_at, seq",
             "SELECT " COLUMNS "NULL, prev_version FROM consign_work INDEXED BY consign_ix_work_due "
-                              "WHERE status = 'pending'"
+            "WHERE status = 'pending'"
             " AND consumer_name = ?3 AND next_attempt_at > ?1 AND tries > 0 AND (?2 >> slot) & 1 "
             "ORDER BY next_attempt_at, seq",
             "UPDATE consign_work SET status = 'sending', claim_token = ?1, lease_until = ?2, "
@@ -656,18 +656,20 @@ static csn_status settle_item(struct settle *k, struct settle_item *item) {
 
 /* ---- settle: release of followers ---- */
 
-/* They become due in the order of their versions (a microsecond apart, within the last
- * millisecond): a claim that met them in another order would send one and put all others back to
- * waiting, again and again. */
+/* They become due in the order of their versions, a microsecond apart: a claim that met them in
+ * another order would send one and put all others back to waiting, again and again. They were due
+ * already, and keep that instant but for these microseconds: RECOVER tells them from planned rows
+ * by it when the clock was set back. */
 static csn_status release_behind(struct settle *k, const struct message *m) {
     static const char probe[] =
         "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting'"
         " AND aggregate_type = ?1 AND aggregate_id = ?2 LIMIT 1";
     static const char release[] =
         "UPDATE outbox_events SET status = 'pending', waits_for = 0,"
-        " next_attempt_at = max(next_attempt_at, ?5 - " RELEASE_MAX " + f.place)"
+        " next_attempt_at = min(f.due, ?5 - " RELEASE_MAX ") + f.place"
         " FROM (SELECT seq AS follower, row_number() OVER (ORDER BY aggregate_version, seq) AS "
-        "place FROM outbox_events"
+        "place, max(next_attempt_at) OVER (ORDER BY aggregate_version, seq) AS due"
+        " FROM outbox_events"
         " INDEXED BY ix_waiting WHERE status = 'waiting' AND waits_for = 1 AND aggregate_type = ?1 "
         "AND aggregate_id = ?2"
         " AND (aggregate_version, seq) > (?3, ?4) ORDER BY aggregate_version, seq "
@@ -804,6 +806,36 @@ static sqlite3_stmt *unknown_rows(struct recover *k) {
     return s;
 }
 
+/* Rows that are not due only because the clock was set back: nobody planned an instant that is not
+ * after the row was written, nor one for a row that was claimed and never failed. They are looked
+ * for in fresh lanes, and up to the instant at which this connection saw the step. Work is never
+ * planned: what was not tried is due. */
+static sqlite3_stmt *drawn_rows(struct recover *k) {
+    static const char *const sql[] = {
+        [TABLE_OUTBOX] =
+            "SELECT seq FROM outbox_events INDEXED BY ix_dispatch WHERE status = 'pending'"
+            " AND next_attempt_at > ?2 AND next_attempt_at <= ?3 AND tries = 0 AND (?1 >> slot) & 1"
+            " AND (attempts > 0 OR next_attempt_at <= created_at + " RELEASE_MAX
+            ") ORDER BY next_attempt_at",
+        [TABLE_WORK] =
+            "SELECT seq FROM consign_work INDEXED BY consign_ix_work_new WHERE status = 'pending'"
+            " AND tries = 0 AND consumer_name = ?4 AND next_attempt_at > ?2"
+            " AND next_attempt_at <= ?3 AND (?1 >> slot) & 1 ORDER BY next_attempt_at",
+    };
+    enum work_table table = k->op->recover.table;
+    bool all = table == TABLE_WORK || k->fresh, seen = k->c->now < k->c->newest;
+    sqlite3_stmt *s = sqlite_prepare(k->c, sql[table], &k->op->result);
+
+    if (!s)
+        return NULL;
+    sqlite3_bind_int64(s, 1, (int64_t)(table == TABLE_WORK || seen ? k->lanes : k->fresh));
+    sqlite3_bind_int64(s, 2, k->c->now);
+    sqlite3_bind_int64(s, 3, all ? CSN_USEC_NEVER : seen ? k->c->newest : k->c->now);
+    if (table == TABLE_WORK)
+        sqlite_bind_bytes(s, 4, bytes_of(k->op->recover.consumer));
+    return s;
+}
+
 static sqlite3_stmt *route_rows(struct recover *k, csn_bytes route) {
     static const char sql[] =
         "SELECT seq FROM outbox_events INDEXED BY ix_waiting_route WHERE status = 'waiting'"
@@ -900,6 +932,21 @@ static csn_status recover_unknown(struct recover *k) {
     return s;
 }
 
+static csn_status recover_drawn(struct recover *k) {
+    static const char *const sql[] = {
+        [TABLE_OUTBOX] = "UPDATE outbox_events SET next_attempt_at = ?2 WHERE seq = ?1",
+        [TABLE_WORK] = "UPDATE consign_work SET next_attempt_at = ?2 WHERE seq = ?1",
+    };
+    csn_status s;
+
+    k->n = 0;
+    s = collect(k, drawn_rows(k), k->limit);
+    if (s == CSN_OK)
+        s = for_each(k, sql[k->op->recover.table]);
+    k->op->recover.drawn = k->n;
+    return s;
+}
+
 static bool next_route(const char **at, csn_bytes *ret) {
     size_t n = strcspn(*at, ",");
 
@@ -932,7 +979,7 @@ static csn_status begin_recover(struct recover *k, struct sqlite_conn *c, struct
     k->n = 0;
     k->limit = op->recover.limit < BATCH_MAX ? op->recover.limit : BATCH_MAX;
     k->lanes = op->recover.lanes;
-    op->recover.expired = op->recover.resent = op->recover.released = 0;
+    op->recover.expired = op->recover.resent = op->recover.released = op->recover.drawn = 0;
     op->recover.more = false;
     if (op->recover.lane_name[0])
         k->lanes = sqlite_fence(c, op->recover.lane_name, k->lanes, op->recover.epoch,
@@ -951,9 +998,11 @@ csn_status sqlite_recover(struct sqlite_conn *c, struct op *op) {
         s = recover_unknown(&k);
     if (s == CSN_OK && k.lanes && op->recover.table == TABLE_OUTBOX)
         s = recover_routes(&k);
+    if (s == CSN_OK && k.lanes)
+        s = recover_drawn(&k);
     op->recover.more =
         k.limit > 0 && (op->recover.expired == k.limit || op->recover.resent == k.limit ||
-                        op->recover.released == k.limit);
+                        op->recover.released == k.limit || op->recover.drawn == k.limit);
     return s;
 }
 
@@ -966,6 +1015,8 @@ csn_status sqlite_recover_idle(struct sqlite_conn *c, struct op *op, bool *ret) 
 
     if (s == CSN_OK && k.lanes)
         s = any_row(c, expired_rows(&k), &any, op);
+    if (s == CSN_OK && k.lanes && !any)
+        s = any_row(c, drawn_rows(&k), &any, op);
     if (s == CSN_OK && k.lanes && outbox && !any)
         s = any_row(c, unknown_rows(&k), &any, op);
     while (s == CSN_OK && k.lanes && outbox && !any && next_route(&at, &route))

@@ -529,6 +529,17 @@ static void w22_parked_work_of_a_dead_worker_comes_back(void **state) {
     expect_ids(claim_work(s, "c", 10)->batch, "e1");
 }
 
+static void w31_a_new_head_ahead_of_a_clock_set_back_is_due(void **state) {
+    struct suite *s = *state;
+
+    park_retry(s, "backs-off", "k", 1, MINUTE);
+    park_behind(s, "head", "l", 1);
+    s->w->advance(s->w, -HOUR);
+    assert_int_equal(recover_work(s)->recover.drawn, 1);
+    assert_int_equal(recover_work(s)->recover.drawn, 0);
+    near(s, work(s, "c", "head").next_attempt_at, s->w->now(s->w));
+}
+
 static void w26_parked_work_is_renewed(void **state) {
     struct suite *s = *state;
     struct op *op;
@@ -600,6 +611,7 @@ const struct CMUnitTest suite_park[] = {TEST(a_retry_is_kept_until_it_is_due),
                                         TEST(only_the_slots_asked_for_are_claimed),
                                         TEST(w22_parked_work_of_a_dead_worker_comes_back),
                                         TEST(w26_parked_work_is_renewed),
+                                        TEST(w31_a_new_head_ahead_of_a_clock_set_back_is_due),
                                         TEST(parked_work_may_be_given_back),
                                         TEST(w31_parked_work_beyond_the_longest_backoff_is_due),
                                         TEST_END};

@@ -1,5 +1,5 @@
-/* suite_settle.c: SETTLE, RENEW and RECOVER of the outbox: what each outcome writes, whom the token
- * keeps out, what comes back when an owner is gone. */
+/* suite_settle.c: SETTLE, RENEW and RECOVER of the outbox: what each outcome writes, whom the
+ * token keeps out, what comes back when an owner is gone. */
 #include "test/contract/suite.h"
 
 #include <stdio.h>
@@ -620,6 +620,59 @@ static void w31_an_unknown_row_too_far_ahead_is_due(void **state) {
     expect_ids(claim(s, 10)->batch, "e1");
 }
 
+/* Not due only because the clock was set back; "planned" is meant so, "again" was due once. */
+static void w31_rows_ahead_of_a_clock_set_back_are_due(void **state) {
+    struct suite *s = *state;
+    struct op *op = settling(s, "again", SETTLE_PENDING);
+
+    run_settled(s, op);
+    put(s, "fresh", "a", 1);
+    put_due(s, "planned", "b", 1, MINUTE);
+    s->w->advance(s->w, -HOUR);
+    expect_ids(claim(s, 10)->batch, "");
+    op = recover_op(s, s->lanes);
+    op->recover.limit = 1;
+    run(s, op);
+    assert_int_equal(op->recover.drawn, 1);
+    assert_true(op->recover.more);
+    op = recover_op(s, s->lanes);
+    run(s, op);
+    assert_int_equal(op->recover.drawn, 1);
+    assert_false(op->recover.more);
+    near(s, outbox(s, "fresh").next_attempt_at, s->w->now(s->w));
+    near(s, outbox(s, "planned").next_attempt_at, s->w->now(s->w) + HOUR + MINUTE);
+    expect_ids(claim(s, 10)->batch, "again fresh");
+}
+
+static void w31_followers_ahead_of_a_clock_set_back_are_due(void **state) {
+    struct suite *s = *state;
+    struct op *op, *head;
+
+    put(s, "v1", "a", 1);
+    head = claim(s, 1);
+    put(s, "v2", "a", 2);
+    put(s, "v3", "a", 3);
+    expect_ids(claim(s, 10)->batch, "");
+    s->w->advance(s->w, MINUTE);
+    settle(s, head, SETTLE_SENT);
+    s->w->advance(s->w, -HOUR);
+    op = recover_op(s, s->lanes);
+    run(s, op);
+    assert_int_equal(op->recover.drawn, 2);
+    expect_ids(claim(s, 10)->batch, "v2 v3");
+}
+
+static void a_recovery_draws_nothing_that_is_planned(void **state) {
+    struct suite *s = *state;
+    struct op *op;
+
+    put_due(s, "planned", "a", 1, MINUTE);
+    op = recover_op(s, s->lanes);
+    run(s, op);
+    assert_int_equal(op->recover.drawn, 0);
+    expect_ids(claim(s, 10)->batch, "");
+}
+
 static void wait_for_route(struct suite *s, const char *id, const char *route) {
     struct op *op = settling(s, id, SETTLE_WAITING);
 
@@ -780,6 +833,9 @@ const struct CMUnitTest suite_settle[] = {TEST(sent_writes_its_columns),
                                           TEST(rows_of_fresh_lanes_come_back_at_once),
                                           TEST(unknown_rows_become_due),
                                           TEST(w31_an_unknown_row_too_far_ahead_is_due),
+                                          TEST(w31_rows_ahead_of_a_clock_set_back_are_due),
+                                          TEST(w31_followers_ahead_of_a_clock_set_back_are_due),
+                                          TEST(a_recovery_draws_nothing_that_is_planned),
                                           TEST(w35_open_routes_give_their_rows_back),
                                           TEST(routes_give_back_the_oldest_first),
                                           TEST(rows_that_wait_for_their_key_are_not_recovered),

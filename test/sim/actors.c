@@ -55,7 +55,10 @@ static void insert(struct sim *s, uint32_t key) {
         expires_in = sim_between(s, 1, s->plan.lease);
     if (sim_fault(s, FAULT_FUTURE))
         due_in = sim_between(s, 1, s->plan.lease);
-    truth_add(s, &s->store[0], fake_insert(&s->store[0], &m, due_in, expires_in));
+    struct fake_row *r = fake_insert(&s->store[0], &m, due_in, expires_in);
+    truth_add(s, &s->store[0], r);
+    if (due_in > FOLLOWERS_MAX)
+        truth_of(s, r->content.id)->planned_at = r->next_attempt_at;
 }
 
 /* One transaction: one to three events, of one key or of several, all of them or none. */

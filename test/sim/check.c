@@ -1,6 +1,6 @@
-/* check.c: what must hold, and the eyes that look. Three kinds of looks: at what a process asks for
- * (check_submitted), judged by what it was told before (check_reaped); at what changes in a store,
- * as it changes (eyes); and at everything, once it is quiet. */
+/* check.c: what must hold, and the eyes that look. Three kinds of looks: at what a process asks
+ * for (check_submitted), judged by what it was told before (check_reaped); at what changes in a
+ * store, as it changes (eyes); and at everything, once it is quiet. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -331,6 +331,8 @@ static void saw_move(void *arg, struct fake_store *store, struct fake_row *r, en
     if (!r->key->dirty)
         fake_list_add(&s->dirty, r->key);
     r->key->dirty = true;
+    if (!work && from == ROW_PENDING && r->status == ROW_WAITING)
+        truth_of(s, r->content.id)->planned_at = 0; /* it was due */
     if (!work)
         saw_outbox_move(s, r, from);
 }
@@ -352,6 +354,8 @@ static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r,
         return;
     struct truth *t = r->mark;
     t->claims++;
+    check(s, CHECK_LIMITS, t->claims > 1 || fake_now(store) >= t->planned_at,
+          "%.*s is claimed before the instant it is planned for", ID(r->content.id));
     check(s, CHECK_ATTEMPTS, r->attempts == t->claims, "%.*s counts %u attempts after %u claims",
           ID(r->content.id), r->attempts, t->claims);
     t->confirmed &= ~life_bit(l);

@@ -1,5 +1,5 @@
-/* fake_outbox.c: LEASE, WATCH, CLAIM, SETTLE, RENEW and RECOVER of the fake store. CLAIM, RENEW and
- * RECOVER take the table as a parameter, as the real statements do. */
+/* fake_outbox.c: LEASE, WATCH, CLAIM, SETTLE, RENEW and RECOVER of the fake store. CLAIM, RENEW
+ * and RECOVER take the table as a parameter, as the real statements do. */
 #include "fake_store.h"
 
 #include <stdio.h>
@@ -464,6 +464,18 @@ static bool recover_sending(struct fake_store *s, struct op *op, struct fake_row
     return true;
 }
 
+/* Not due only because the clock was set back. */
+static bool recover_drawn(struct fake_store *s, struct op *op, struct fake_row *r, csn_usec now) {
+    bool work = op->recover.table == TABLE_WORK;
+    bool looked = work || in_lanes(op->recover.fresh, r->slot) ||
+                  (now < s->newest && r->next_attempt_at <= s->newest);
+    bool planned = !work && r->attempts == 0 && r->next_attempt_at > r->created_at + FOLLOWERS_MAX;
+    if (r->status != ROW_PENDING || r->tries || r->next_attempt_at <= now || !looked || planned)
+        return false;
+    r->next_attempt_at = now;
+    return true;
+}
+
 static void recover_row(struct fake_store *s, struct op *op, struct fake_row *r, csn_usec now) {
     uint32_t limit = op->recover.limit;
     if (op->recover.expired < limit)
@@ -478,6 +490,8 @@ static void recover_row(struct fake_store *s, struct op *op, struct fake_row *r,
         fake_move(s, r, ROW_PENDING);
         op->recover.released++;
     }
+    if (op->recover.drawn < limit)
+        op->recover.drawn += recover_drawn(s, op, r, now);
 }
 
 void fake_recover(struct fake_store *s, struct op *op) {
@@ -486,7 +500,7 @@ void fake_recover(struct fake_store *s, struct op *op) {
     struct fake_table *t = work ? &s->work : &s->outbox;
     uint64_t lanes = op->recover.lanes;
     uint32_t limit = op->recover.limit;
-    op->recover.expired = op->recover.resent = op->recover.released = 0;
+    op->recover.expired = op->recover.resent = op->recover.released = op->recover.drawn = 0;
     if (op->recover.lane_name[0])
         lanes = fake_fence(s, op->recover.lane_name, lanes, op->recover.epoch, op->recover.boot);
     for (uint32_t i = 0; i < t->live.n; i++) {
@@ -495,5 +509,5 @@ void fake_recover(struct fake_store *s, struct op *op) {
             recover_row(s, op, r, now);
     }
     op->recover.more = op->recover.expired >= limit || op->recover.resent >= limit ||
-                       op->recover.released >= limit;
+                       op->recover.released >= limit || op->recover.drawn >= limit;
 }

@@ -134,7 +134,7 @@ void fake_store_reset(struct fake_store *s) {
     memset(s->binding, 0, sizeof s->binding);
     s->pos = 0;
     s->serial = 0;
-    s->offset = 0;
+    s->offset = s->ahead = s->newest = 0;
 }
 
 void fake_store_free(struct fake_store *s) {
@@ -147,6 +147,12 @@ void fake_store_free(struct fake_store *s) {
 
 csn_usec fake_now(const struct fake_store *s) {
     return *s->mono + s->offset;
+}
+
+void fake_read_clock(struct fake_store *s) {
+    if (s->ahead - s->offset > SET_BACK && *s->mono + s->ahead > s->newest)
+        s->newest = *s->mono + s->ahead;
+    s->ahead = s->offset;
 }
 
 uint32_t fake_consumer(struct fake_store *s, const char *name) {
@@ -352,14 +358,16 @@ void fake_attempt_add(struct fake_store *s, const struct fake_row *r, const char
 /* In order, at most so many; those that follow are released when these end. */
 uint32_t fake_release_followers(struct fake_store *s, struct fake_row *ended) {
     struct fake_key *k = ended->key;
+    csn_usec due = INT64_MIN, latest = fake_now(s) - FOLLOWERS_MAX;
     uint32_t released = 0;
     for (uint32_t i = key_place(k, ended->content.version, ended->seq) + 1;
          i < k->n && released < FOLLOWERS_MAX; i++) {
         struct fake_row *r = k->row[i];
         if (r->status != ROW_WAITING || r->waits_for != WAITS_KEY)
             continue;
+        due = r->next_attempt_at > due ? r->next_attempt_at : due;
+        r->next_attempt_at = (due < latest ? due : latest) + ++released;
         fake_move(s, r, ROW_PENDING);
-        released++;
     }
     return released;
 }
@@ -378,6 +386,7 @@ void fake_run(struct fake_store *s, struct op *op) {
         [OP_APPLY] = fake_apply,     [OP_PARK] = fake_park,       [OP_DECLARE] = fake_declare,
         [OP_PUBLISH] = fake_publish, [OP_RECEIVE] = fake_receive, [OP_ACK] = fake_ack};
     error_clear(&op->result);
+    fake_read_clock(s);
     verbs[op->kind](s, op);
 }
 

@@ -5,8 +5,8 @@
  * What always holds: a verb runs whole or not at all (nothing here blocks or fails half-way, so a
  * group is atomic by running it or not); rows are never moved in memory; every instant is on the
  * store's own clock, *mono + offset, and a step of that clock is a change of offset. Rows are
- * looked up by 64-bit hashes that stand for the names: a collision would have to happen among a few
- * thousand rows.
+ * looked up by 64-bit hashes that stand for the names: a collision would have to happen among a
+ * few thousand rows.
  *
  * The eyes are told of each change as it happens; NULL ones are not called. Memory comes from one
  * arena and goes back at reset. */
@@ -18,7 +18,7 @@
 #include "core/handler.h"
 #include "core/op.h"
 
-enum { FAKE_CONSUMERS_MAX = 16, FAKE_LANE_SETS_MAX = 24, FOLLOWERS_MAX = 1000 };
+enum { FAKE_CONSUMERS_MAX = 16, FAKE_LANE_SETS_MAX = 24, FOLLOWERS_MAX = 1000, SET_BACK = 1000000 };
 
 enum row_status {
     ROW_PENDING,
@@ -184,6 +184,8 @@ struct fake_store {
     const char *name;
     const csn_usec *mono; /* the clock that never steps */
     csn_usec offset;      /* the store's clock is *mono + offset */
+    csn_usec ahead;       /* the offset as it was seen last */
+    csn_usec newest;      /* what the clock would have shown when it was seen to be set back */
     uint32_t outbox_lanes;
     bool full_digest; /* SHA-256 as the real thing; else a quick hash of the same bytes */
     struct fake_eyes eyes;
@@ -228,6 +230,7 @@ void fake_store_reset(struct fake_store *s); /* empty again; memory is kept */
 void fake_store_free(struct fake_store *s);
 
 csn_usec fake_now(const struct fake_store *s);
+void fake_read_clock(struct fake_store *s); /* sees a clock that was set back */
 /* Runs a verb; op->result and the outputs are filled. Any verb but a WATCH that would have to wait:
  * it looks once. */
 void fake_run(struct fake_store *s, struct op *op);

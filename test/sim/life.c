@@ -235,7 +235,6 @@ void lives_end(struct sim *s) {
 static void step_clock(struct sim *s, uint32_t store, csn_usec by) {
     s->store[store].offset += by;
     s->stepped = true;
-    s->set_back += by < 0 ? -by : 0;
     for (uint32_t i = 0; i < s->lives; i++)
         s->life[i]->hurt = true;
     sim_trace(s, "clock of %s steps by %.1f s", s->store[store].name, (double)by / 1e6);
@@ -245,10 +244,12 @@ static csn_usec far_step(struct sim *s) {
     return sim_below(s, 2) ? sim_between(s, 1, s->plan.lease * 3) : sim_between(s, 1, 3600 * SEC);
 }
 
-/* A row that was never tried and is due an hour ahead may be meant so: after a step back it waits
- * until the clock is there again. So that a run can end, steps back are short. */
-static csn_usec near_step(struct sim *s) {
-    return sim_between(s, 1, s->plan.lease * 3);
+/* An event ages by the store's clock: what is early for ever is set aside later by as much as the
+ * clock was set back. So that a run with such events can end, its steps back are short. */
+static csn_usec back_step(struct sim *s) {
+    csn_usec by = s->plan.reorder ? sim_between(s, 1, s->plan.lease * 3) : far_step(s);
+    s->set_back += s->plan.reorder ? by : 0;
+    return by;
 }
 
 static void lose_message(struct sim *s) {
@@ -305,7 +306,7 @@ static void strike(struct sim *s, enum fault_kind f) {
         step_clock(s, store, far_step(s));
         break;
     case FAULT_CLOCK_BACK:
-        step_clock(s, store, -near_step(s));
+        step_clock(s, store, -back_step(s));
         break;
     case FAULT_BLOCKED:
         s->blocked_until = s->now + sim_between(s, 0, 2 * s->plan.lease);

@@ -212,11 +212,26 @@ static bool over(const struct sim *s) {
     return s->failed || s->heap_n == 0 || (s->until && s->events >= s->until);
 }
 
+/* A planned row waits for its instant however far the clock was set back; so that a run can end, a
+ * person holds it and releases it. */
+static void let_go(struct sim *s) {
+    for (uint32_t i = 0; i < s->truth.n; i++) {
+        struct truth *t = s->truth.at[i];
+        csn_usec now = fake_now(t->store);
+        if (!t->planned_at || t->row->status != ROW_PENDING || t->row->next_attempt_at <= now)
+            continue;
+        t->planned_at = 0;
+        if (t->row->attempts == 0)
+            t->row->next_attempt_at = now;
+    }
+}
+
 /* From now on nothing goes wrong any more: what is away comes back, who is down starts, clocks
  * stay. */
 static void turn_kind(struct sim *s) {
     s->kind = true;
     s->kind_since = s->now;
+    let_go(s);
     s->bound = s->now + 8 * s->plan.lease + 30 * SEC + s->plan.inbox.age + s->set_back;
     s->blocked_until = 0;
     for (uint32_t i = 0; i < STORES; i++)

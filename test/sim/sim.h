@@ -143,6 +143,7 @@ struct truth { /* what really happened to an event, whoever believes what */
     csn_usec lease_from; /* when the op was asked that the claim's lease counts from, simulator's
                             clock */
     csn_usec claimed_from, written_at, sent_at;
+    csn_usec planned_at; /* the store's clock: not claimed before that; 0: not planned */
     uint32_t lease_life;
     uint32_t claims, faults, kind_publishes;
     uint32_t copies[CONSUMERS], live_copies[CONSUMERS], runs[CONSUMERS], effects[CONSUMERS],
@@ -174,7 +175,7 @@ struct sim {
     struct line *running; /* whose group is carried out */
     uint64_t claim_serial;
     char why[400];
-    csn_usec kind_since, bound, set_back; /* set_back: all that the stores' clocks were */
+    csn_usec kind_since, bound, set_back; /* set_back: of runs with early events */
 
     struct fake_store store[STORES], bus;
     csn_usec locked_until[STORES], down_until[STORES], blocked_until;

@@ -135,6 +135,8 @@ CREATE TABLE consign_work (
   UNIQUE (kind, consumer_name, event_id)
 ) STRICT;
 CREATE INDEX consign_ix_work_due     ON consign_work(consumer_name, next_attempt_at) WHERE status = 'pending';
+-- Heads that were never tried: one that is not due was written before the clock was set back.
+CREATE INDEX consign_ix_work_new     ON consign_work(consumer_name, next_attempt_at) WHERE status = 'pending' AND tries = 0;
 CREATE INDEX consign_ix_work_expired ON consign_work(consumer_name, lease_until) WHERE status = 'sending';
 CREATE INDEX consign_ix_work_key     ON consign_work(consumer_name, aggregate_type, aggregate_id, aggregate_version, seq);
 
