@@ -43,6 +43,9 @@ static const struct constraint_row constraints[] = {
     {"csn_context",
      {"tenant, traceparent, correlation_id, causation_id and route are at most 512 bytes each.",
       "tenant、traceparent、correlation_id、causation_id 和 route 各自最多 512 字节。"}},
+    {"csn_slot",
+     {"slot is the lane, and SQLite has one: leave the column out (or write 0).",
+      "slot 是通道，SQLite 只有一个：请省略该列（或写 0）。"}},
     {"csn_inbox_event_id",
      {"an event id in the inbox is 1 to 128 bytes; longer foreign ids are represented by their "
       "digest.",

@@ -307,6 +307,20 @@ static void a_file_that_was_moved_is_not_written(void **state) {
 
 /* ---- rows ---- */
 
+/* SQLite has one lane: a row in another one would lie there for ever, and nobody would look. */
+static void an_event_is_in_the_lane_that_there_is(void **state) {
+    struct bench *b = *state;
+    assert_int_equal(script(b, "INSERT INTO outbox_events(event_id, aggregate_id, "
+                               "aggregate_version, event_type, payload, slot)"
+                               " VALUES ('s', 'k', 1, 'T', '{}', 1)"),
+                     CSN_REJECTED);
+    assert_non_null(strstr(error.text, "csn_slot"));
+    assert_int_equal(script(b, "INSERT INTO outbox_events(event_id, aggregate_id, "
+                               "aggregate_version, event_type, payload, slot)"
+                               " VALUES ('s', 'k', 1, 'T', '{}', 0)"),
+                     CSN_OK);
+}
+
 /* A row that does not fit into a claim would be claimed for ever, and nothing behind it. */
 static void the_context_of_an_event_has_a_size(void **state) {
     struct bench *b = *state;
@@ -349,6 +363,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_wait_for_the_lock_is_not_the_handlers, begin, end),
         cmocka_unit_test_setup_teardown(a_file_that_was_moved_is_not_written, begin, end),
         cmocka_unit_test_setup_teardown(the_context_of_an_event_has_a_size, begin, end),
+        cmocka_unit_test_setup_teardown(an_event_is_in_the_lane_that_there_is, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

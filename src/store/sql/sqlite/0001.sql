@@ -31,7 +31,7 @@ CREATE TABLE outbox_events (
   -- additive to the table above, all with defaults
   aggregate_type    TEXT NOT NULL DEFAULT ''
     CONSTRAINT csn_aggregate_type CHECK (length(aggregate_type) <= 80 AND length(CAST(aggregate_type AS BLOB)) <= 320),
-  slot              INTEGER NOT NULL DEFAULT 0,         -- the lane; one on SQLite
+  slot              INTEGER NOT NULL DEFAULT 0 CONSTRAINT csn_slot CHECK (slot = 0), -- the lane; one on SQLite
   claimed_at        INTEGER,
   published_at      INTEGER,
   sent_by           INTEGER,                            -- member number
