@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include <stdlib.h>
 
-enum { BROKEN_REST = 5000000 };
 #define NONE UINT32_MAX
 
 static bool delivery_alloc(struct delivery *d, enum source source, uint32_t rows, size_t bytes,
