@@ -658,8 +658,8 @@ static csn_status settle_item(struct settle *k, struct settle_item *item) {
 
 /* They become due in the order of their versions, a microsecond apart: a claim that met them in
  * another order would send one and put all others back to waiting, again and again. They were due
- * already, and keep that instant but for these microseconds: RECOVER tells them from planned rows
- * by it when the clock was set back. */
+ * already, and none becomes due later than it was, but for these microseconds: RECOVER tells them
+ * from planned rows by it when the clock was set back. */
 static csn_status release_behind(struct settle *k, const struct message *m) {
     static const char probe[] =
         "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting'"
@@ -668,12 +668,12 @@ static csn_status release_behind(struct settle *k, const struct message *m) {
         "UPDATE outbox_events SET status = 'pending', waits_for = 0,"
         " next_attempt_at = min(f.due, ?5 - " RELEASE_MAX ") + f.place"
         " FROM (SELECT seq AS follower, row_number() OVER (ORDER BY aggregate_version, seq) AS "
-        "place, max(next_attempt_at) OVER (ORDER BY aggregate_version, seq) AS due"
-        " FROM outbox_events"
+        "place, min(next_attempt_at) OVER () AS due"
+        " FROM (SELECT seq, aggregate_version, next_attempt_at FROM outbox_events"
         " INDEXED BY ix_waiting WHERE status = 'waiting' AND waits_for = 1 AND aggregate_type = ?1 "
         "AND aggregate_id = ?2"
         " AND (aggregate_version, seq) > (?3, ?4) ORDER BY aggregate_version, seq "
-        "LIMIT " RELEASE_MAX ") AS f"
+        "LIMIT " RELEASE_MAX ")) AS f"
         " WHERE seq = f.follower";
     sqlite3_stmt *s = sqlite_prepare(k->c, probe, &k->op->result);
     bool any = false;

@@ -358,16 +358,20 @@ void fake_attempt_add(struct fake_store *s, const struct fake_row *r, const char
 /* In order, at most so many; those that follow are released when these end. */
 uint32_t fake_release_followers(struct fake_store *s, struct fake_row *ended) {
     struct fake_key *k = ended->key;
-    csn_usec due = INT64_MIN, latest = fake_now(s) - FOLLOWERS_MAX;
+    struct fake_row *follower[FOLLOWERS_MAX];
+    csn_usec due = fake_now(s) - FOLLOWERS_MAX;
     uint32_t released = 0;
     for (uint32_t i = key_place(k, ended->content.version, ended->seq) + 1;
          i < k->n && released < FOLLOWERS_MAX; i++) {
         struct fake_row *r = k->row[i];
         if (r->status != ROW_WAITING || r->waits_for != WAITS_KEY)
             continue;
-        due = r->next_attempt_at > due ? r->next_attempt_at : due;
-        r->next_attempt_at = (due < latest ? due : latest) + ++released;
-        fake_move(s, r, ROW_PENDING);
+        due = r->next_attempt_at < due ? r->next_attempt_at : due;
+        follower[released++] = r;
+    }
+    for (uint32_t i = 0; i < released; i++) {
+        follower[i]->next_attempt_at = due + 1 + i;
+        fake_move(s, follower[i], ROW_PENDING);
     }
     return released;
 }
