@@ -1,5 +1,5 @@
-/* suite_broker.c: the embedded broker: DECLARE, PUBLISH, RECEIVE, ACK. The subscription is "c"; its
- * partitions are lanes of "sub/c". */
+/* suite_broker.c: the embedded broker: DECLARE, PUBLISH, RECEIVE, ACK. The subscription is "c";
+ * its partitions are lanes of "sub/c". */
 #include "test/contract/suite.h"
 
 #include <stdio.h>

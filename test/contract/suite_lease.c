@@ -1,5 +1,5 @@
-/* suite_lease.c: LEASE (lanes, epochs, members) and WATCH. Process A holds "outbox" from the start;
- * the lane tests use a name of their own. */
+/* suite_lease.c: LEASE (lanes, epochs, members) and WATCH. Process A holds "outbox" from the
+ * start; the lane tests use a name of their own. */
 #include "test/contract/suite.h"
 
 #define NAME "sub/x"

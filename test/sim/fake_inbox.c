@@ -1,5 +1,5 @@
-/* fake_inbox.c: APPLY and PARK of the fake store. The savepoint of a message is the order of things
- * here: the handler decides first, and only a verdict that commits is followed by writes. */
+/* fake_inbox.c: APPLY and PARK of the fake store. The savepoint of a message is the order of
+ * things here: the handler decides first, and only a verdict that commits is followed by writes. */
 #include "fake_store.h"
 
 #include <stdio.h>
