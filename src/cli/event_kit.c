@@ -103,6 +103,7 @@ static const struct {
     {"members_alive", true},
     {"outbox_lanes", true},
     {"outbox_lanes_held", true},
+    {"partitions", true},
 };
 
 enum form { FORM_TEXT, FORM_SMALL, FORM_BIG, FORM_TIME };

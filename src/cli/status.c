@@ -255,7 +255,7 @@ static void store_status(struct status *s, struct leg *g) {
 /* ---- one subscription ---- */
 
 struct consumer {
-    int64_t unacked, waiting, processing, dead, conflict, letters, keys, lanes_held;
+    int64_t unacked, waiting, processing, dead, conflict, letters, keys, lost, lanes_held;
     csn_usec oldest;   /* age of the oldest unacked copy at the head of its partition; -1 none */
     bool queue, inbox; /* whether they could be read */
 };
@@ -300,6 +300,8 @@ static csn_status read_inbox(struct leg *g, const struct config_subscription *su
         st = kit_int(g->db, "status.dead", arg, 2, &k->letters, err);
     if (st == CSN_OK)
         st = kit_int(g->db, "status.parked_keys", arg, 2, &k->keys, err);
+    if (st == CSN_OK)
+        st = kit_int(g->db, "status.parked_for_nobody", arg, 2, &k->lost, err);
     return st;
 }
 
@@ -336,9 +338,72 @@ static void consumer_status(struct status *s, const struct config_subscription *
     add_consumer(s, sub, &k);
     need_count(s, "dead_letters", MSG_NEED_DEAD, sub->store, sub->consumer, k.letters);
     need_count(s, "conflict", MSG_NEED_CONFLICT, sub->store, sub->consumer, k.conflict);
+    need_count(s, "parked_for_nobody", MSG_NEED_PARKED_NO_HEAD, sub->store, sub->consumer, k.lost);
     if (k.queue && k.lanes_held == 0)
         need_count(s, "no_consumer", MSG_NEED_NO_CONSUMER, sub->store, sub->consumer, k.unacked);
     need_age(s, "consumer_late", MSG_NEED_CONSUMER_LATE, sub->store, sub->consumer, k.oldest);
+}
+
+/* ---- bindings ---- */
+
+static const struct config_subscription *subscription_of(const struct config *c, const char *store,
+                                                         const char *name) {
+    for (uint32_t i = 0; i < c->subscriptions; i++) {
+        const char *queue = kit_queue_store(c, c->subscription[i].broker);
+        if (queue && strcmp(queue, store) == 0 && strcmp(c->subscription[i].consumer, name) == 0)
+            return &c->subscription[i];
+    }
+    return NULL;
+}
+
+/* Its declaration is refused, and with it everything that the dispatcher would publish. */
+static void need_partitions(struct status *s, const struct leg *g, const char *name, int64_t had,
+                            uint32_t wanted, int64_t unacked) {
+    char line[700], n[32];
+    struct text t;
+    text_init(&t, line, sizeof line);
+    message_add(&t, MSG_NEED_PARTITIONS, name, (int)had, (int)wanted, kit_count_text(unacked, n));
+    need(s, "partitions_differ", g->name, name, unacked, &t);
+}
+
+static void need_binding(struct status *s, const struct leg *g, const char *name, int64_t unacked) {
+    const struct kit_arg arg[] = {KIT_TEXT(name), KIT_INT(KIT_COUNT_MAX + 1)};
+    char line[900], n[32], m[32];
+    int64_t parked = 0, here;
+    struct text t;
+    for (uint32_t i = 0; i < s->l->n; i++) {
+        csn_error err = {0};
+        here = 0;
+        if (s->l->leg[i].db &&
+            kit_int(s->l->leg[i].db, "status.parked", arg, 2, &here, &err) == CSN_OK)
+            parked += here;
+    }
+    text_init(&t, line, sizeof line);
+    message_add(&t, MSG_NEED_BINDING, name, g->name, kit_count_text(unacked, n),
+                kit_count_text(parked, m), name);
+    need(s, "binding_left", g->name, name, unacked, &t);
+}
+
+static void binding_status(struct status *s, struct leg *g) {
+    json_t *rows = NULL, *row;
+    csn_error err = {0};
+    size_t i;
+    csn_status st = g->db ? kit_rows(g->db, "status.bindings", NULL, 0, &rows, &err) : CSN_OK;
+    json_array_foreach(rows, i, row) {
+        const char *name = row_text(row, "subscription");
+        const struct config_subscription *sub = subscription_of(s->l->config, g->name, name);
+        int64_t unacked = 0, had = row_int(row, "partitions");
+        if (st == CSN_OK)
+            st = kit_int(g->db, "status.unacked",
+                         KIT_ARGS(KIT_TEXT(name), KIT_INT(KIT_COUNT_MAX + 1)), &unacked, &err);
+        if (st == CSN_OK && !sub)
+            need_binding(s, g, name, unacked);
+        else if (st == CSN_OK && had != sub->partitions && unacked > 0)
+            need_partitions(s, g, name, had, sub->partitions, unacked);
+    }
+    json_decref(rows);
+    if (st != CSN_OK)
+        leg_lost(g, &err);
 }
 
 json_t *status_collect(struct legs *l) {
@@ -349,6 +414,8 @@ json_t *status_collect(struct legs *l) {
         store_status(&s, &l->leg[i]);
     for (uint32_t i = 0; i < l->config->subscriptions; i++)
         consumer_status(&s, &l->config->subscription[i]);
+    for (uint32_t i = 0; i < l->n; i++)
+        binding_status(&s, &l->leg[i]);
     json_t *o = json_object();
     out_put(o, "healthy", json_boolean(json_array_size(s.needs) == 0));
     out_put(o, "needs", s.needs);

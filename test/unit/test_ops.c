@@ -474,6 +474,69 @@ static void each_trouble_is_a_need(void **state) {
     json_decref(o);
 }
 
+#define COPY(consumer)                                                                             \
+    "INSERT INTO consign_queue(subscription, part, event_id, aggregate_type, aggregate_id, "       \
+    "aggregate_version, event_type, schema_version, payload, created_at, published_at) VALUES "    \
+    "('" consumer "', 0, 'E-1', '', 'x', 1, 'T', 1, '{}', 1, unixepoch() * 1000000);"
+#define PARKED(consumer, id, status)                                                               \
+    "INSERT INTO consign_work(consumer_name, event_id, aggregate_type, aggregate_id, "             \
+    "aggregate_version, event_type, payload, status, next_attempt_at, created_at) VALUES "         \
+    "('" consumer "', '" id "', '', 'x', 1, 'T', '{}', '" status "', 1, 1);"
+
+/* What is said of a need, or that there is none. */
+static void expect_need(struct world *w, const char *what, const char *const parts[3]) {
+    json_t *o = status(w), *n;
+    const char *text = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(o, "needs"), i, n) {
+        if (strcmp(row_text(n, "what"), what) == 0)
+            text = row_text(n, "text");
+    }
+    if (!text != !parts)
+        fail_msg("%s: %s", what, text ? text : "not said");
+    for (int k = 0; parts && k < 3; k++)
+        if (!strstr(text, parts[k]))
+            fail_msg("no \"%s\" in: %s", parts[k], text);
+    assert_true(!parts || json_is_false(json_object_get(o, "healthy")));
+    json_decref(o);
+}
+
+/* Nothing is published until the old copies are acknowledged. */
+static void other_partitions_than_the_binding_has_are_named(void **state) {
+    struct world *w = *state;
+    dispatcher_is_alive(w);
+    sql(w->db[0], "INSERT INTO consign_bindings(subscription, match, partitions, declared_at) "
+                  "VALUES ('stock', 'OrderCreated', 4, 1)");
+    expect_need(w, "partitions_differ", NULL);
+    sql(w->db[0], COPY("stock"));
+    expect_need(w, "partitions_differ", (const char *const[]){"stock", "4", "8"});
+    w->config.subscription[0].partitions = 4;
+    expect_need(w, "partitions_differ", NULL);
+}
+
+/* Its binding takes a copy of every event that matches, and nobody acknowledges them. */
+static void a_subscription_that_was_removed_is_named(void **state) {
+    struct world *w = *state;
+    dispatcher_is_alive(w);
+    sql(w->db[0], "INSERT INTO consign_bindings(subscription, match, partitions, declared_at) "
+                  "VALUES ('stock', 'OrderCreated', 8, 1)");
+    expect_need(w, "binding_left", NULL);
+    sql(w->db[0], "INSERT INTO consign_bindings(subscription, match, partitions, declared_at) "
+                  "VALUES ('audit', '*', 8, 1)");
+    sql(w->db[0], COPY("audit") COPY("audit") COPY("audit"));
+    sql(w->db[1], PARKED("audit", "E-7", "pending") PARKED("audit", "E-8", "waiting"));
+    expect_need(w, "binding_left", (const char *const[]){"audit", "3", "2"});
+}
+
+static void parked_followers_without_a_head_are_named(void **state) {
+    struct world *w = *state;
+    dispatcher_is_alive(w);
+    sql(w->db[1], PARKED("stock", "E-7", "pending") PARKED("stock", "E-8", "waiting"));
+    expect_need(w, "parked_for_nobody", NULL);
+    sql(w->db[1], "DELETE FROM consign_work WHERE status = 'pending'");
+    expect_need(w, "parked_for_nobody", (const char *const[]){"stock", "1", "head"});
+}
+
 static void a_strange_status_is_named_and_left_alone(void **state) {
     struct world *w = *state;
     put_event(w->db[0], "E-1", "OrderCreated", "9001", 1, "SENT!");
@@ -780,6 +843,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(showing_a_payload_is_audited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_quiet_house_is_healthy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_trouble_is_a_need, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_partitions_than_the_binding_has_are_named, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_subscription_that_was_removed_is_named, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(parked_followers_without_a_head_are_named, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_strange_status_is_named_and_left_alone, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(blocked_keys_have_their_head_and_their_number, set_up,

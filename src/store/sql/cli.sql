@@ -254,6 +254,19 @@ SELECT published_at FROM consign_queue WHERE subscription = ?1 AND acked_at IS N
 -- name: status.parked_keys
 SELECT count(*) FROM (SELECT 1 FROM consign_keys WHERE consumer_name = ?1 LIMIT ?2);
 
+-- name: status.bindings
+SELECT subscription, partitions FROM consign_bindings ORDER BY subscription LIMIT 1000;
+
+-- name: status.parked
+SELECT count(*) FROM (SELECT 1 FROM consign_work WHERE consumer_name = ?1 LIMIT ?2);
+
+-- name: status.parked_for_nobody
+SELECT count(*) FROM (
+  SELECT 1 FROM (SELECT aggregate_type AS kt, aggregate_id AS ki FROM consign_work
+                 WHERE consumer_name = ?1 AND status = 'waiting' LIMIT 100000)
+  WHERE NOT EXISTS (SELECT 1 FROM consign_work WHERE consumer_name = ?1 AND aggregate_type = kt AND aggregate_id = ki
+                    AND status IN ('pending', 'sending')) LIMIT ?2);
+
 -- name: status.sub_lanes
 SELECT count(*) AS lanes, coalesce(sum(owner IS NOT NULL AND lease_until > ?2), 0) AS held FROM consign_lanes WHERE name = ?1;
 
