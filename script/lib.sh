@@ -18,7 +18,7 @@ declare -a broken=()   # names of failed cases
 group=''               # the one that runs
 
 # How much: script/test runs about a tenth of what script/prove runs.
-sim_seeds=10000 mutant_seeds=1000 kills=20 followers=20000 others=20000
+sim_seeds=10000 mutant_seeds=1000 kills=8 unpaced=5 followers=10000 others=20000
 
 export CONSIGN_TEST_BUILD=$top/build/release # where scenarios find consign and consign-sim
 export LC_ALL=C.UTF-8
@@ -210,7 +210,8 @@ group_failpoints() {
 group_crash() {
     build release || return 1
     program test/crash/kill || return 1
-    many "test/crash/kill --kills $kills" $((300 + kills * 20)) test/crash/kill --kills "$kills"
+    many "test/crash/kill --kills $kills --unpaced $unpaced" $((300 + kills * 20 + unpaced * 20)) \
+        test/crash/kill --kills "$kills" --unpaced "$unpaced"
     program test/crash/head || return 1
     many "test/crash/head --followers $followers" 900 \
         test/crash/head --followers "$followers" --others "$others"

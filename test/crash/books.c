@@ -1,7 +1,7 @@
 /* books.c: what must be true when everything is quiet, in SQL. main is orders.db, s is stock.db.
  *
  * Every rule counts what contradicts it. The canaries keep the rules honest: each breaks one thing
- * in a transaction that is rolled back, and some rule must see it. */
+ * in a transaction that is rolled back, and the rule named beside it must see it. */
 #include "world.h"
 #include <inttypes.h>
 
@@ -113,37 +113,45 @@ static const struct rule rules[] = {
      "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"},
 };
 
-static const struct rule canaries[] = {
-    {"an inbox row is gone",
+/* The rule `seen_by` must see what the statement breaks. */
+static const struct {
+    const char *name, *seen_by, *sql;
+} canaries[] = {
+    {"an inbox row is gone", "every event ended at the stock",
      "DELETE FROM s.consumer_inbox WHERE event_id = (SELECT min(event_id) FROM s.effects)"},
-    {"an inbox row at the orders is gone",
+    {"an inbox row at the orders is gone", "every answer ended at the orders",
      "DELETE FROM consumer_inbox WHERE event_id = (SELECT min(event_id) FROM effects)"},
-    {"an effect came twice",
+    {"an effect came twice", "one effect for each event done or refused at the stock",
      "INSERT INTO s.effects(consumer, event_id, aggregate_type, aggregate_id, version)\n"
      "SELECT consumer, event_id, aggregate_type, aggregate_id, version + 1000 FROM s.effects\n"
      "LIMIT 1"},
-    {"an effect is gone", "DELETE FROM s.effects WHERE seq = (SELECT min(seq) FROM s.effects)"},
-    {"two effects of an order change places",
+    {"an effect is gone", "one effect for each event done or refused at the stock",
+     "DELETE FROM s.effects WHERE seq = (SELECT min(seq) FROM s.effects)"},
+    {"two effects of an order change places", "no order goes back at the stock",
      "UPDATE s.effects SET version = 100 - version WHERE aggregate_id =\n"
      "  (SELECT aggregate_id FROM s.effects GROUP BY 1 HAVING count(*) > 1 LIMIT 1)"},
-    {"an event is pending", "UPDATE outbox_events SET status = 'pending' WHERE seq = (SELECT "
-                            "max(seq) FROM outbox_events)"},
-    {"an event is gone",
+    {"an event is pending", "every event is sent",
+     "UPDATE outbox_events SET status = 'pending' WHERE seq = (SELECT "
+     "max(seq) FROM outbox_events)"},
+    {"an event is gone", "an order has an event for each version",
      "DELETE FROM outbox_events WHERE seq = (SELECT max(seq) FROM outbox_events)"},
-    {"an order is gone", "DELETE FROM orders WHERE order_id = (SELECT max(order_id) FROM orders)"},
-    {"an answer is gone",
+    {"an order is gone", "an event belongs to an order",
+     "DELETE FROM orders WHERE order_id = (SELECT max(order_id) FROM orders)"},
+    {"an answer is gone", "the orders know only answers that were written",
      "DELETE FROM s.outbox_events WHERE seq = (SELECT max(seq) FROM s.outbox_events)"},
-    {"a reservation is of one more",
+    {"a reservation is of one more", "reserved = opening - available",
      "UPDATE s.reservation SET qty = qty + 1\n"
      " WHERE rowid = (SELECT min(rowid) FROM s.reservation WHERE state = 'reserved')"},
-    {"one is missing in stock", "UPDATE s.stock SET available = available - 1 WHERE sku = 'S00'"},
-    {"an order has another state",
+    {"one is missing in stock", "journal = opening - available",
+     "UPDATE s.stock SET available = available - 1 WHERE sku = 'S00'"},
+    {"an order has another state", "an order's state fits its reservation",
      "UPDATE orders SET state = 'pending_inventory' WHERE order_id =\n"
      "  (SELECT order_id FROM s.reservation LIMIT 1)"},
-    {"a delivery is not acknowledged",
+    {"a delivery is not acknowledged", "nothing waits for delivery",
      "UPDATE consign_queue SET acked_at = NULL WHERE pos = (SELECT max(pos) FROM consign_queue)"},
-    {"a key is parked", "INSERT INTO s.consign_keys VALUES ('stock', 'order', 'x', 1, 0)"},
-    {"a dead letter is gone", "DELETE FROM s.consign_dead_letters"},
+    {"a key is parked", "nothing is parked",
+     "INSERT INTO s.consign_keys VALUES ('stock', 'order', 'x', 1, 0)"},
+    {"a dead letter is gone", "the dead have their letters", "DELETE FROM s.consign_dead_letters"},
 };
 
 bool world_quiet(struct db *d) {
@@ -167,17 +175,27 @@ int64_t books_check(struct db *d, FILE *out) {
     return broken;
 }
 
+static bool rule_sees(struct db *d, const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        if (strcmp(rules[i].name, name) == 0) {
+            return count_of(d, rules[i].sql) != 0;
+        }
+    }
+    return false; /* no such rule: the canary says so */
+}
+
 bool books_canary(struct db *d, FILE *out) {
     csn_error err = {.status = CSN_OK};
     bool good = true;
     for (size_t i = 0; i < ARRAY_LEN(canaries); i++) {
-        int64_t changed = -1, seen = -1;
+        int64_t changed = -1;
+        bool seen = false;
         if (db_begin(d, &err) == CSN_OK && db_script(d, canaries[i].sql, &err) == CSN_OK) {
             changed = db_changes(d);
-            seen = books_check(d, NULL);
+            seen = rule_sees(d, canaries[i].seen_by);
         }
         db_rollback(d);
-        if (changed <= 0 || seen <= 0) {
+        if (changed <= 0 || !seen) {
             good = false;
             fprintf(out, "  CANARY: \"%s\" %s %s\n", canaries[i].name,
                     changed <= 0 ? "could not be made" : "was not seen", err.text);

@@ -1,11 +1,13 @@
 /* kill.c: two daemons with one configuration, killed over and over while writers do business.
  *
- *   crash-kill [--kills N] [--writers W] [--rate R] [--seed S] [--dir D] [--lease MS] [--keep]
+ *   crash-kill [--kills N] [--writers W] [--rate R] [--unpaced S] [--seed S] [--dir D] [--lease MS]
+ *              [--keep]
  *
  * Each start of a daemon gets a fate: a crash at the n-th hit of a random failpoint, a kill -9 at a
  * random time, or a SIGSTOP for longer than its lease, a SIGCONT, and a kill later. After N kills
- * the writers stop, both daemons run undisturbed until nothing is under way, SIGTERM ends them, and
- * the books are read by SQL. The exit code is 0 only when nothing is amiss.
+ * both daemons live, and the writers go on for S seconds as fast as they can. Then they stop, the
+ * daemons run undisturbed until nothing is under way, SIGTERM ends them, and the books are read by
+ * SQL. The exit code is 0 only when nothing is amiss.
  *
  * The test states what it relies on: a kill counts when the daemon had said that it was ready or
  * died at its own failpoint; the writers' own count of acknowledged commits must be the number of
@@ -22,12 +24,15 @@ enum {
     SLOTS = 2,
     POLL = 10000,
     START_BOUND = 60000000,
-    QUIET_BOUND = 120000000,
+    QUIET_BOUND = 120000000, /* without anything new that is done */
     STOP_BOUND = 30000000,
     STUCK_BOUND = 120000000, /* between two kills */
     PAUSES_MAX = 1000,
     STARTS_MAX = 4000,
-    HITS_MAX = 8
+    HITS_MAX = 8,
+    UNPACED_SHORT = 5, /* seconds, when nobody says how many */
+    UNPACED_LONG = 30,
+    KILLS_MANY = 200
 };
 
 enum fate { FATE_LIVE, FATE_KILL, FATE_CRASH, FATE_PAUSE };
@@ -53,7 +58,7 @@ struct run {
     struct prng chance;
     struct slot slot[SLOTS];
     struct start_record *start;
-    int starts, kills, wanted, rate, writer_count, by_hand, pauses;
+    int starts, kills, wanted, rate, writer_count, by_hand, pauses, unpaced;
     int killed_at[FAIL_NR];
     struct {
         int64_t from, to; /* ms since 1970: somebody was stopped, and the others recovered */
@@ -202,6 +207,12 @@ static bool step_slot(struct run *r, struct slot *s) {
     return true;
 }
 
+static void say_rate(const char *phase, int64_t commits, csn_usec took, const char *of) {
+    printf("  %s: %" PRId64 " commits in %.1f s, %.0f a second%s\n", phase, commits,
+           (double)took / 1e6, took > 0 ? (double)commits * 1e6 / (double)took : 0.0, of);
+    fflush(stdout);
+}
+
 static bool kill_loop(struct run *r) {
     r->last_kill = time_now();
     while (r->kills < r->wanted) {
@@ -221,7 +232,7 @@ static bool kill_loop(struct run *r) {
     return true;
 }
 
-/* ---- the quiet end ---- */
+/* ---- the loud end, and the quiet one ---- */
 
 static bool settle_down(struct run *r) {
     for (int i = 0; i < SLOTS; i++) {
@@ -242,17 +253,56 @@ static bool settle_down(struct run *r) {
     return true;
 }
 
+static bool all_alive(struct run *r) {
+    int status;
+    for (int i = 0; i < SLOTS; i++) {
+        if (daemon_ended(&r->slot[i].d, &status)) {
+            printf("  %s: status %x\n", r->slot[i].d.log, (unsigned)status);
+            return failed("a daemon ended by itself");
+        }
+    }
+    return true;
+}
+
+/* Nobody is killed, and the writers hurry: who lives keeps its lanes beside them. */
+static bool hurry(struct run *r) {
+    csn_usec began = time_now(), until = began + (csn_usec)r->unpaced * 1000000;
+    int64_t before = writers_commits(&r->writers);
+    if (r->unpaced == 0) {
+        return true;
+    }
+    writers_unpace(&r->writers);
+    for (; time_now() < until; time_rest(POLL)) {
+        if (!all_alive(r)) {
+            return false;
+        }
+        if (!writers_alive(&r->writers)) {
+            return failed("a writer ended by itself");
+        }
+    }
+    say_rate("unpaced", writers_commits(&r->writers) - before, time_now() - began, "");
+    return true;
+}
+
 static bool become_quiet(struct run *r, struct db *d) {
-    csn_usec began = time_now(), took;
+    static const char done_sql[] = "SELECT (SELECT count(*) FROM consumer_inbox) +"
+                                   " (SELECT count(*) FROM s.consumer_inbox)";
+    csn_usec began = time_now(), last = began, took;
+    int64_t done = -1, n;
     while (!world_quiet(d)) {
-        if (time_now() - began > QUIET_BOUND) {
+        n = count_of(d, done_sql);
+        last = n != done ? time_now() : last;
+        done = n;
+        if (time_now() - last > QUIET_BOUND) {
             return failed("it does not become quiet");
+        }
+        if (!all_alive(r)) {
+            return false;
         }
         time_rest(100000);
     }
     took = time_now() - began;
     printf("  quiet after %" PRId64 ".%" PRId64 " s\n", took / 1000000, took / 100000 % 10);
-    (void)r;
     return true;
 }
 
@@ -392,6 +442,19 @@ static bool judge(struct run *r) {
     return good;
 }
 
+/* The writers keep their pace until the last two daemons live: a daemon that is stopped with the
+ * write lock holds them up, and they make up for it when it goes on or dies. */
+static bool kill_under_load(struct run *r) {
+    csn_usec began = time_now();
+    char of[40];
+    struct text t;
+    text_init(&t, of, sizeof of);
+    text_add(&t, " of %d wanted", r->rate);
+    bool good = kill_loop(r) && settle_down(r);
+    say_rate("killed", writers_commits(&r->writers), time_now() - began, of);
+    return good;
+}
+
 static bool run(struct run *r) {
     if (!world_make(&r->w, r->w.dir[0] ? r->w.dir : NULL)) {
         return failed("no shop");
@@ -409,9 +472,9 @@ static bool run(struct run *r) {
     if (!writers_start(&r->writers, &r->w, r->writer_count, r->rate, r->seed)) {
         return failed("no writers");
     }
-    bool good = kill_loop(r);
+    bool good = kill_under_load(r) && hurry(r);
     good = (writers_stop(&r->writers) || failed("a writer failed")) && good;
-    return good && settle_down(r) && judge(r);
+    return good && judge(r);
 }
 
 static bool number(const char *text, int64_t least, int64_t most, int64_t *ret) {
@@ -435,6 +498,9 @@ static bool option(struct run *r, const char *name, const char *value) {
     } else if (strcmp(name, "--rate") == 0) {
         good = number(value, 1, 5000, &n);
         r->rate = (int)n;
+    } else if (strcmp(name, "--unpaced") == 0) {
+        good = number(value, 0, 600, &n);
+        r->unpaced = (int)n;
     } else if (strcmp(name, "--seed") == 0) {
         good = number(value, 0, INT32_MAX, &n);
         r->seed = (uint64_t)n;
@@ -452,12 +518,15 @@ static bool options(struct run *r, int argc, char **argv) {
         if (strcmp(argv[i], "--keep") == 0) {
             r->keep = true;
         } else if (i + 1 >= argc || !option(r, argv[i], argv[i + 1])) {
-            fprintf(stderr, "usage: crash-kill [--kills N] [--writers W] [--rate R] [--seed S] "
-                            "[--dir D] [--lease MS] [--keep]\n");
+            fprintf(stderr, "usage: crash-kill [--kills N] [--writers W] [--rate R] [--unpaced S] "
+                            "[--seed S] [--dir D] [--lease MS] [--keep]\n");
             return false;
         } else {
             i++;
         }
+    }
+    if (r->unpaced < 0) {
+        r->unpaced = r->wanted < KILLS_MANY ? UNPACED_SHORT : UNPACED_LONG;
     }
     r->w.confirm = r->w.lease / 10; /* confirm + 2 lock_wait is at most half a lease */
     r->w.lock_wait = r->w.lease / 5;
@@ -469,6 +538,7 @@ int main(int argc, char **argv) {
     r.wanted = 20;
     r.writer_count = 8;
     r.rate = 400;
+    r.unpaced = -1;
     r.seed = (uint64_t)time_ms() % 1000000;
     r.w.lease = 2000000;
     if (!options(&r, argc, argv)) {

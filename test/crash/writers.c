@@ -15,7 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STOP_BOUND = 60000000, BEHIND_MOST = 1000000, LATER_MS = 8000, EVENTS_MAX = 2 };
+enum {
+    STOP_BOUND = 60000000,
+    BEHIND_MOST = 10000000, /* longer than a daemon that holds the write lock is stopped */
+    LATER_MS = 8000,
+    EVENTS_MAX = 2
+};
 
 struct writer {
     struct writers *all;
@@ -111,9 +116,10 @@ static csn_status write_plan(struct writer *w, const struct plan *p, csn_error *
     return s;
 }
 
-static bool transact(struct writer *w) {
+static bool transact(struct writer *w, bool *ret_committed) {
     struct plan p;
     csn_error err = {.status = CSN_OK};
+    *ret_committed = false;
     make_plan(w, &p);
     csn_status s = write_plan(w, &p, &err);
     if (s == CSN_AGAIN) {
@@ -127,6 +133,8 @@ static bool transact(struct writer *w) {
     if (p.undone) {
         atomic_fetch_add(&c->undone, 1);
     } else {
+        *ret_committed = true;
+        atomic_fetch_add(&c->commits, 1);
         atomic_fetch_add(&c->events, p.n);
         atomic_fetch_add(&c->orders, p.event[0].created);
     }
@@ -134,17 +142,21 @@ static bool transact(struct writer *w) {
 }
 
 static int write_all(struct writer *w, int rate) {
-    csn_usec step = 1000000 / (rate > 0 ? rate : 1) * w->all->n;
+    struct writers_shared *shared = w->all->shared;
+    csn_usec step = (csn_usec)1000000 * w->all->n / (rate > 0 ? rate : 1);
     csn_usec next = time_now() + (csn_usec)prng_below(&w->chance, (uint64_t)step + 1);
-    while (!atomic_load(&w->all->shared->stop)) {
+    while (!atomic_load(&shared->stop)) {
+        bool committed;
         csn_usec now = time_now();
-        if (now < next) {
+        if (now < next && !atomic_load(&shared->unpaced)) {
             time_rest(next - now < 50000 ? next - now : 50000);
             continue;
         }
-        next = next + step > now - BEHIND_MOST ? next + step : now - BEHIND_MOST;
-        if (!transact(w)) {
+        if (!transact(w, &committed)) {
             return 1;
+        }
+        if (committed) {
+            next = next + step > now - BEHIND_MOST ? next + step : now - BEHIND_MOST;
         }
     }
     return 0;
@@ -194,6 +206,10 @@ bool writers_alive(const struct writers *w) {
     return true;
 }
 
+void writers_unpace(struct writers *w) {
+    atomic_store(&w->shared->unpaced, true);
+}
+
 bool writers_stop(struct writers *w) {
     bool good = true;
     atomic_store(&w->shared->stop, true);
@@ -236,6 +252,14 @@ int64_t writers_events(const struct writers *w) {
     int64_t n = 0;
     for (int i = 0; i < w->n; i++) {
         n += atomic_load(&w->shared->by[i].events);
+    }
+    return n;
+}
+
+int64_t writers_commits(const struct writers *w) {
+    int64_t n = 0;
+    for (int i = 0; i < w->n; i++) {
+        n += atomic_load(&w->shared->by[i].commits);
     }
     return n;
 }
