@@ -4,8 +4,10 @@
 set -u
 # A private mount namespace: the small file system of the full disk ends with this script.
 if [ -z "${CONSIGN_TEST_NAMESPACE:-}" ]; then
-    [ "$(id -u)" = 0 ] && exec env CONSIGN_TEST_NAMESPACE=1 unshare --mount "$0"
-    exec env CONSIGN_TEST_NAMESPACE=1 unshare --map-root-user --mount "$0"
+    export CONSIGN_TEST_NAMESPACE=1
+    [ "$(id -u)" = 0 ] || exec unshare --map-root-user --mount "$0"
+    unshare --mount true 2>/dev/null && exec unshare --mount "$0"
+    exec unshare --mount --propagation unchanged "$0" # a chroot is no mount point
 fi
 # shellcheck source=test/accept/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -235,7 +235,8 @@ static void told_publish(struct line *l, const struct op *op) {
     for (uint32_t i = 0; i < op->publish.n && op->result.status == CSN_OK; i++) {
         const struct publish_item *p = &op->publish.item[i];
         struct truth *t = truth_of(l->sim, op->batch->msg[p->msg].id);
-        if (p->out == PUB_CONFIRMED)
+        /* What comes after a step that saw the deadline pass is no confirm any more. */
+        if (p->out == PUB_CONFIRMED && l->life->stepped < op->deadline)
             t->confirmed |= life_bit(l);
         if (p->out != PUB_NACKED && p->out != PUB_RETURNED && p->out != PUB_REJECTED)
             continue;

@@ -161,6 +161,7 @@ void life_step(struct sim *s, struct life *l, csn_usec at) {
     csn_usec now = s->now + l->skew;
     l->step_at = -1;
     engine_step(l->engine, now);
+    l->stepped = now;
     s->tally->steps++;
     say_notes(s, l);
     if (l->stopping && engine_stopped(l->engine, now)) {

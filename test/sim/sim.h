@@ -123,6 +123,7 @@ struct life { /* a process from its start to its end */
     struct line line[LINES_MAX];
     uint32_t lines, number, process;
     csn_usec skew;    /* its monotonic clock is ahead of the simulator's by this */
+    csn_usec stepped; /* its own clock at its last step: deadlines up to then it has seen pass */
     csn_usec step_at; /* the step that counts; others are old */
     csn_usec paused_until;
     bool dead, stopping, hurt; /* hurt: something went wrong in this life */

@@ -353,6 +353,24 @@ static void a_lease_that_would_end_too_soon_is_renewed_before_the_next_wave(void
     drop(t);
 }
 
+static void what_a_failed_renewal_does_not_cover_is_given_back(void **state) {
+    (void)state;
+    struct bench *t = make(1);
+    step(t);
+    answer_claim(t, (const char *[]){"k1:1:A", "k1:2:A"}, 2);
+    say(take_publish(&t->a, 1), PUB_CONFIRMED);
+    t->relay.flight[0].lease_end = t->now + SEC;
+    step(t);
+    port_finish(port_take(&t->store, OP_RENEW), CSN_AGAIN);
+    step(t);
+    assert_false(port_has(&t->a, OP_PUBLISH));
+    struct op *settle = port_take(&t->store, OP_SETTLE);
+    assert_int_equal(item_of(settle, 0)->to, SETTLE_SENT);
+    assert_int_equal(item_of(settle, 1)->to, SETTLE_PENDING);
+    assert_int_equal(item_of(settle, 1)->attempt, 0);
+    drop(t);
+}
+
 static void stale_rows_are_counted_and_an_unsure_settle_is_repeated(void **state) {
     (void)state;
     struct bench *t = make(1);
@@ -467,6 +485,7 @@ int main(void) {
         cmocka_unit_test(a_closed_destination_does_not_hold_up_the_open_one),
         cmocka_unit_test(nothing_is_published_after_the_lease_could_be_over),
         cmocka_unit_test(a_lease_that_would_end_too_soon_is_renewed_before_the_next_wave),
+        cmocka_unit_test(what_a_failed_renewal_does_not_cover_is_given_back),
         cmocka_unit_test(stale_rows_are_counted_and_an_unsure_settle_is_repeated),
         cmocka_unit_test(a_fresh_lane_is_recovered_before_anything_is_claimed),
         cmocka_unit_test(a_stop_gives_back_what_was_not_published),
