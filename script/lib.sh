@@ -18,7 +18,7 @@ declare -a broken=()   # names of failed cases
 group=''               # the one that runs
 
 # How much: script/test runs about a tenth of what script/prove runs.
-sim_seeds=10000 mutant_seeds=1000 kills=8 unpaced=5 followers=10000 others=20000
+sim_seeds=10000 mutant_seeds=1000 kills=20 unpaced=3 followers=10000 others=20000
 
 export CONSIGN_TEST_BUILD=$top/build/release # where scenarios find consign and consign-sim
 export LC_ALL=C.UTF-8
