@@ -1,6 +1,7 @@
 /* inbox.c: see inbox.h. Top down: take, apply, decide, park, acknowledge. */
 #include "core/inbox.h"
 #include "base/error.h"
+#include "core/route.h"
 #include <stdlib.h>
 
 #define NONE UINT32_MAX
@@ -64,7 +65,7 @@ static void store_fault(struct inbox *b, const struct op *op, csn_usec now) {
     if (b->faults == 0)
         note_add(b->notes, NOTE_WARN, "store.unavailable", "store=%s consumer=%s error=\"%s\"",
                  b->store, b->consumer, op->result.text);
-    b->retry_at = now + (10000 << (b->faults < 7 ? b->faults : 7));
+    b->retry_at = now + retry_store_pause(b->faults);
     b->faults++;
 }
 
@@ -318,18 +319,13 @@ static void park_by_verdict(struct inbox *b, struct park_item *p, const struct m
     }
 }
 
-static bool same_key(const struct message *a, const struct message *b) {
-    return bytes_equal(a->aggregate_id, b->aggregate_id) &&
-           bytes_equal(a->aggregate_type, b->aggregate_type);
-}
-
 /* The first message of the same key in this round that is to be parked, or NONE. The list of parked
  * ones is short unless much fails at once; it is bounded by the batch in every case. */
 static const struct park_item *first_parked(const struct inbox *b, uint32_t n,
                                             const struct message *m) {
     const struct batch *batch = &b->now_on->batch;
     for (uint32_t i = 0; i < n; i++)
-        if (same_key(&batch->msg[b->park[i].msg], m))
+        if (route_same_key(&batch->msg[b->park[i].msg], m))
             return &b->park[i];
     return NULL;
 }

@@ -1,6 +1,7 @@
 /* relay.c: see relay.h. Top down: the step, then claim, publish, outcomes, settle, recover. */
 #include "core/relay.h"
 #include "base/error.h"
+#include "core/route.h"
 #include <stdlib.h>
 
 enum { NOT_HERE = UINT8_MAX, SETTLE_GIVE_UP = 3 /* leases after the claim */ };
@@ -103,7 +104,7 @@ static void store_fault(struct relay *r, const struct op *op, csn_usec now) {
     if (r->faults == 0)
         note_add(r->notes, NOTE_WARN, "store.unavailable", "store=%s error=\"%s\"", r->store,
                  op->result.text);
-    csn_usec pause = 10000 << (r->faults < 7 ? r->faults : 7);
+    csn_usec pause = retry_store_pause(r->faults);
     r->faults++;
     r->fault_until = now + pause;
 }
@@ -188,11 +189,6 @@ static uint64_t key_hash(const struct message *m) {
     return bytes_hash(m->aggregate_id, bytes_hash(m->aggregate_type, 1));
 }
 
-static bool same_key(const struct message *a, const struct message *b) {
-    return bytes_equal(a->aggregate_id, b->aggregate_id) &&
-           bytes_equal(a->aggregate_type, b->aggregate_type);
-}
-
 /* Finds for every message the one before it in its key, in this batch. Within a key the batch is in
  * order. */
 static void find_before(struct flight *f) {
@@ -200,7 +196,7 @@ static void find_before(struct flight *f) {
     memset(last, 0xff, sizeof last);
     for (uint32_t i = 0; i < f->batch.n; i++) {
         uint32_t at = (uint32_t)key_hash(&f->batch.msg[i]) % ARRAY_LEN(last);
-        while (last[at] != UINT16_MAX && !same_key(&f->batch.msg[last[at]], &f->batch.msg[i]))
+        while (last[at] != UINT16_MAX && !route_same_key(&f->batch.msg[last[at]], &f->batch.msg[i]))
             at = (at + 1) % ARRAY_LEN(last);
         f->before[i] = last[at] == UINT16_MAX ? NONE : last[at];
         last[at] = (uint16_t)i;

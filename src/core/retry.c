@@ -36,6 +36,10 @@ bool retry_spent(const struct retry_policy *p, uint32_t failures_before, csn_use
     return failures_before + 1 >= p->failures || failing_for >= p->age;
 }
 
+csn_usec retry_store_pause(uint32_t faults) {
+    return (csn_usec)10000 << (faults < 7 ? faults : 7);
+}
+
 csn_usec retry_longest(const struct retry_policy *p) {
     return p->max + p->max / 100 * (p->jitter == JITTER_PERCENT ? p->jitter_percent : 0) +
            RETRY_LEAST;

@@ -31,6 +31,10 @@ csn_usec retry_backoff(const struct retry_policy *p, uint32_t tries, struct prng
 /* True when one more fault of a message with these counts spends its budget. */
 bool retry_spent(const struct retry_policy *p, uint32_t failures_before, csn_usec failing_for);
 
+/* The rest of a machine whose store could not, after faults earlier ones in a row: 10 ms, doubled up
+ * to 1.28 s. */
+csn_usec retry_store_pause(uint32_t faults);
+
 /* The longest next_attempt_at this policy can set: what lies further ahead is a step of the clock.
  */
 csn_usec retry_longest(const struct retry_policy *p);

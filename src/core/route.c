@@ -9,3 +9,8 @@ uint32_t route_partition(csn_bytes aggregate_type, csn_bytes aggregate_id, uint3
 
     return partitions ? (uint32_t)(h % partitions) : 0;
 }
+
+bool route_same_key(const struct message *a, const struct message *b) {
+    return bytes_equal(a->aggregate_id, b->aggregate_id) &&
+           bytes_equal(a->aggregate_type, b->aggregate_type);
+}
