@@ -116,13 +116,19 @@ static void add_next(struct stage *s, struct group *g, const char *type) {
     add_event(s, g, type)->order = order;
 }
 
+/* A daemon that stands inside a transaction holds the store: then nothing is written, and whoever
+ * waits for the place looks again. */
 static void drip(struct stage *s) {
     struct group g = {.n = 0};
+    int events = s->events, orders = s->orders;
     add_order(s, &g, "S01", 1);
     add_order(s, &g, "S02", 2)->after = time_ms() + 150;
     add_next(s, &g, "OrderChanged");
     add_order(s, &g, "S03", 1)->left = true;
-    pen_commit(&s->pen, g.event, g.n);
+    if (!pen_try(&s->pen, g.event, g.n)) {
+        s->events = events;
+        s->orders = orders;
+    }
 }
 
 static void first_events(struct stage *s) {
@@ -398,9 +404,15 @@ static _Noreturn void in_process(const struct sweep *w, struct scenario *sc) {
 
 static void say_one(const struct scenario *sc, int status) {
     bool good = sc->good && status == 0;
-    printf("%s  %-17s %-7s @%d  hits %-5" PRId64 " duplicates %" PRId64 "%s%s\n",
+    char ended[64] = "";
+    if (status != 0) { /* it says why on standard error */
+        snprintf(ended, sizeof ended, "\n    its process ended by %s %d",
+                 WIFSIGNALED(status) ? "signal" : "exit code",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    printf("%s  %-17s %-7s @%d  hits %-5" PRId64 " duplicates %" PRId64 "%s%s%s\n",
            good ? "ok    " : "FAILED", failpoint_name(sc->place), mode_name(sc->mode), sc->hit,
-           sc->hits, sc->duplicates, sc->said[0] ? "\n    " : "", sc->said);
+           sc->hits, sc->duplicates, ended, sc->said[0] ? "\n    " : "", sc->said);
     fflush(stdout);
 }
 

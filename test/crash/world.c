@@ -513,23 +513,30 @@ csn_status pen_write(struct pen *p, const struct order_event *e, bool *ret_there
     return s;
 }
 
-void pen_commit(struct pen *p, const struct order_event *e, int n) {
+bool pen_try(struct pen *p, const struct order_event *e, int n) {
     csn_error err = {.status = CSN_OK};
+    csn_status s = db_begin(p->db, &err);
+    for (int i = 0; s == CSN_OK && i < n; i++) {
+        s = pen_write(p, &e[i], NULL, &err);
+    }
+    if (s == CSN_OK) {
+        s = db_commit(p->db, &err);
+    }
+    if (s != CSN_OK) {
+        db_rollback(p->db);
+    }
+    if (s != CSN_OK && s != CSN_AGAIN) {
+        give_up("an order cannot be written", &err);
+    }
+    return s == CSN_OK;
+}
+
+void pen_commit(struct pen *p, const struct order_event *e, int n) {
     for (int tries = 0; tries < 20; tries++) {
-        csn_status s = db_begin(p->db, &err);
-        for (int i = 0; s == CSN_OK && i < n; i++) {
-            s = pen_write(p, &e[i], NULL, &err);
-        }
-        if (s == CSN_OK) {
-            s = db_commit(p->db, &err);
-        }
-        if (s == CSN_OK) {
+        if (pen_try(p, e, n)) {
             return;
         }
-        db_rollback(p->db);
-        if (s != CSN_AGAIN) {
-            break;
-        }
     }
+    csn_error err = {.text = "the store stays locked"};
     give_up("an order cannot be written", &err);
 }

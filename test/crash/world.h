@@ -79,6 +79,9 @@ struct order_event {
 
 /* Inside a transaction of p->db. *ret_there (NULL is fine) is false when the order is not there. */
 csn_status pen_write(struct pen *p, const struct order_event *e, bool *ret_there, csn_error *err);
+/* A transaction of its own; false: the store was locked, nothing is written. Ends the program at any
+ * other error. */
+bool pen_try(struct pen *p, const struct order_event *e, int n);
 /* A transaction of its own, tried again while the store is locked; ends the program at any other
  * error. */
 void pen_commit(struct pen *p, const struct order_event *e, int n);
