@@ -6,6 +6,7 @@
  * checked against its row, the plain words that are left are its arguments. */
 #include "cli/command.h"
 #include "base/message.h"
+#include "cli/completion.h"
 #include "cli/config_cmd.h"
 #include "cli/dead.h"
 #include "cli/event.h"
@@ -53,6 +54,8 @@ static const struct flag schema_flags[] = {
 static const struct flag help_flags[] = {
     {"all", FLAG_SWITCH, NULL, 0, 0, {"everything about every command", "所有命令的完整说明"}},
     {"markdown", FLAG_SWITCH, NULL, 0, 0, {"the reference page", "参考手册页面"}},
+    {"man", FLAG_SWITCH, NULL, 0, 0, {"the manual page, in mdoc; of the configuration: consign.yaml", "手册页（mdoc 格式）；配置的手册页：consign.yaml"}},
+    {"dir", FLAG_TEXT, "D", 0, 0, {"with --man: write all pages into this folder", "与 --man 同用：把所有手册页写入该目录"}},
     NO_FLAG,
 };
 
@@ -197,8 +200,15 @@ static const struct command commands[] = {
      {"the long text of an error (CSN-2003) or of a constraint (csn_event_id)", "解释错误代码（CSN-2003）或约束（csn_event_id）"},
      {NULL, NULL}, "consign explain CSN-2003\nconsign explain 1006\nconsign explain csn_payload_json", NULL,
      explain_command},
+    {"completion", "SHELL", 1, 1, 0, NULL,
+     {"what a shell loads to complete commands, flags, names and codes", "供 shell 载入的补全脚本：命令、选项、名称和代码"},
+     {"For bash, zsh and fish. Load it as its first lines say; it asks this program, and so stays right.",
+      "支持 bash、zsh 和 fish。载入方法见其开头几行；脚本向本程序查询，因此始终正确。"},
+     "consign completion bash\nconsign completion zsh\nconsign completion fish | source", NULL, completion_command},
+    {"complete", "WORD...", 0, COMMAND_ARGS_MAX, COMMAND_HIDDEN | COMMAND_RAW, NULL,
+     {"what the last word may become", "最后一个词的补全候选"}, {NULL, NULL}, NULL, NULL, complete_command},
     {"help", "[COMMAND]", 0, 2, 0, help_flags, {"the commands, or one of them", "列出命令，或解释其中一个"}, {NULL, NULL},
-     "consign help\nconsign help schema apply\nconsign help --all", NULL, help_command},
+     "consign help\nconsign help schema apply\nconsign help --all\nconsign help --man schema apply | man -l -", NULL, help_command},
     {"version", "", 0, 0, 0, NULL, {"the version of this program", "本程序的版本"}, {NULL, NULL}, NULL, NULL,
      version_command},
 };
@@ -232,6 +242,28 @@ static const struct {
 
 const struct flag *command_global_flags(void) {
     return globals;
+}
+
+/* Bits of the commands that take a flag; 0: all do. */
+static unsigned takers(const char *flag) {
+    static const struct {
+        enum global flag;
+        unsigned bits;
+    } some[] = {{G_REASON, COMMAND_REASON | COMMAND_MAY_REASON},
+                {G_DRY_RUN, COMMAND_DRY_RUN},
+                {G_YES, COMMAND_YES}};
+    for (size_t i = 0; i < ARRAY_LEN(some); i++)
+        if (strcmp(globals[some[i].flag].name, flag) == 0)
+            return some[i].bits;
+    return 0;
+}
+
+bool command_only_some(const char *flag) {
+    return takers(flag) != 0;
+}
+
+bool command_takes_some(const struct command *k, const char *flag) {
+    return (k->bits & takers(flag)) != 0;
 }
 
 const struct command *command_at(size_t i) {
@@ -296,6 +328,19 @@ static bool eats_next(const struct word *w) {
     if (w->value != NULL)
         return false;
     return at >= 0 ? globals[at].type != FLAG_SWITCH : takes_value_somewhere(w);
+}
+
+bool command_eats_next(const char *word) {
+    struct word w;
+    take_apart(word, &w);
+    return eats_next(&w);
+}
+
+const struct flag *command_short_flag(const char *word) {
+    struct word w;
+    take_apart(word, &w);
+    int at = w.long_form ? -1 : global_of(&w);
+    return at >= 0 ? &globals[at] : NULL;
 }
 
 /* ---- the first reading: name, language, form ---- */

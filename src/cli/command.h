@@ -89,6 +89,13 @@ const struct command *command_at(size_t i); /* NULL past the end; the order is t
 
 /* The flags that every command takes; ended by a NULL name. */
 const struct flag *command_global_flags(void);
+/* Of these, the ones that only some commands take (--reason, --dry-run, --yes); and whether k does. */
+bool command_only_some(const char *flag);
+bool command_takes_some(const struct command *k, const char *flag);
+/* "-o": the flag that a letter stands for; NULL: none. */
+const struct flag *command_short_flag(const char *word);
+/* Is what stands behind this flag its value? */
+bool command_eats_next(const char *word);
 
 struct load;
 /* Reads and checks the configuration of a call whose row does not say COMMAND_CONFIG. 0, or the

@@ -59,6 +59,10 @@ const struct constraint_row *constraint_find(const char *name) {
     return NULL;
 }
 
+const struct constraint_row *constraint_at(size_t i) {
+    return i < ARRAY_LEN(constraints) ? &constraints[i] : NULL;
+}
+
 static int here(void) {
     return message_language_now() == LANG_ZH;
 }

@@ -10,6 +10,7 @@ struct constraint_row {
 };
 
 const struct constraint_row *constraint_find(const char *name); /* NULL: none */
+const struct constraint_row *constraint_at(size_t i);           /* NULL past the end */
 
 int explain_command(struct command_call *c);
 int version_command(struct command_call *c);

@@ -2,6 +2,7 @@
  * shown, one that is cannot be forgotten. */
 #include "cli/help.h"
 #include "base/message.h"
+#include "cli/man.h"
 #include "cli/width.h"
 #include "core/guess.h"
 
@@ -36,17 +37,10 @@ static void print_flags(struct out *o, const struct flag *f) {
 
 /* The flags that only some commands take. */
 static void print_change_flags(struct out *o, const struct command *k) {
-    static const struct {
-        unsigned bit;
-        const char *name;
-    } some[] = {{COMMAND_REASON | COMMAND_MAY_REASON, "reason"},
-                {COMMAND_DRY_RUN, "dry-run"},
-                {COMMAND_YES, "yes"}};
     for (const struct flag *f = command_global_flags(); f->name != NULL; f++)
-        for (size_t i = 0; i < ARRAY_LEN(some); i++)
-            if ((k->bits & some[i].bit) != 0 && strcmp(f->name, some[i].name) == 0)
-                print_flags(
-                    o, (const struct flag[]){*f, {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}});
+        if (command_takes_some(k, f->name))
+            print_flags(o,
+                        (const struct flag[]){*f, {NULL, FLAG_SWITCH, NULL, 0, 0, {NULL, NULL}}});
 }
 
 static bool has_flags(const struct command *k) {
@@ -216,7 +210,7 @@ static bool help_noun(struct out *o, const char *noun) {
     return found;
 }
 
-static int help_unknown(struct out *o, const char *name) {
+int help_unknown(struct out *o, const char *name) {
     char way[120], line[200];
     struct text t, l;
     struct guess g;
@@ -233,6 +227,8 @@ static int help_unknown(struct out *o, const char *name) {
 int help_command(struct command_call *c) {
     char name[128];
     struct text t;
+    if (command_switch(c, "man"))
+        return man_command(c);
     if (command_switch(c, "markdown"))
         return help_markdown(c->out);
     if (command_switch(c, "all"))

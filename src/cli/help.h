@@ -7,5 +7,6 @@
 int help_command(struct command_call *c);
 int help_overview(struct out *o);
 int help_one(struct out *o, const struct command *k);
+int help_unknown(struct out *o, const char *name); /* there is no such command; a guess */
 
 #endif
