@@ -21,6 +21,7 @@
 #include "cli/schema_cmd.h"
 #include "cli/serve.h"
 #include "cli/status.h"
+#include "cli/top.h"
 #include "cli/trace.h"
 #include "core/guess.h"
 #include <pwd.h>
@@ -66,6 +67,11 @@ static const struct flag config_explain_flags[] = {
 
 #define STORE_FLAG {"store", FLAG_TEXT, "NAME", 0, 0, {"only this store", "只看该存储"}}
 #define LIMIT_FLAG {"limit", FLAG_INT, "N", 1, 10000, {"at most so many (50)", "最多多少条（50）"}}
+
+static const struct flag top_flags[] = {
+    {"once", FLAG_SWITCH, NULL, 0, 0, {"one picture, then end; so without a terminal", "只输出一次；没有终端时也是如此"}},
+    NO_FLAG,
+};
 
 static const struct flag store_flags[] = {STORE_FLAG, NO_FLAG};
 
@@ -122,6 +128,11 @@ static const struct command commands[] = {
      {"is anything late, stuck, or in need of a person? exit 1 when so", "有无延迟、停滞或需要人工处理；有则退出码为 1"},
      {"Counts are exact up to 10,000, then \"≥\". Reads only.", "计数在 10,000 以内精确，超过则显示“≥”。只读。"},
      "consign status\nconsign status -o json", "event list", status_command},
+    {"top", "", 0, 0, COMMAND_CONFIG, top_flags,
+     {"what status says, each second anew, and how fast it moves", "每秒刷新的状态，以及处理速率"},
+     {"Rates come from the heartbeats of the processes, so they appear after a third of a lease. Reads only; q quits.",
+      "速率来自各进程的心跳，因此在三分之一个租约之后出现。只读；按 q 退出。"},
+     "consign top\nconsign top --once", "status", top_command},
     {"lanes", "", 0, 0, COMMAND_CONFIG, store_flags,
      {"who owns which lanes: owner, epoch, since, lease left", "通道的持有者、纪元、起始时间和剩余租约"}, {NULL, NULL},
      "consign lanes\nconsign lanes --store orders", "status", lanes_command},
@@ -402,7 +413,7 @@ static csn_status obey_early(struct reading *r, enum global flag, const char *va
         r->o->verbose++;
         return CSN_OK;
     case G_NO_COLOR:
-        r->o->color = false;
+        out_plain(r->o);
         return CSN_OK;
     default:
         return CSN_OK;

@@ -245,7 +245,7 @@ static void print_show(struct command_call *c, const json_t *row, json_t *doc) {
     json_array_foreach(json_object_get(doc, "consumers"), i, k) {
         table_cell(table, row_text(k, "store"));
         table_cell(table, row_text(k, "consumer_name"));
-        table_cell(table, row_text(k, "state"));
+        table_cell_state(table, row_text(k, "state"));
         table_cell(table, row_text(k, "error"));
     }
     if (table_rows(table))
@@ -313,7 +313,7 @@ static void print_items(struct out *o, const json_t *items, bool found_by) {
         table_cell(t, row_text(e, "event_type"));
         table_cell(t, row_text(e, "aggregate_id"));
         table_cell(t, row_text(e, "aggregate_version"));
-        table_cell(t, row_text(e, "status"));
+        table_cell_state(t, row_text(e, "status"));
         table_cell_int(t, row_int(e, "attempts"));
         table_cell_int(t, row_int(e, "failures"));
         table_cell(t, row_text(e, "created_at"));

@@ -208,14 +208,17 @@ struct session {
     struct lab_options options;
     struct report *report;
     json_t *items;
-    uint32_t passed, failed;
+    uint32_t passed, failed, planned;
     csn_error refused; /* a store without the marker: nothing is run */
 };
 
 static void run_one(struct session *x, const struct experiment *e) {
     if (x->refused.code != 0)
         return;
+    out_progress(x->c->out, "%u/%u  %s  %s", x->passed + x->failed + 1, x->planned, e->id,
+                 e->title[language()]);
     lab_run(e, &x->options, x->report);
+    out_progress_end(x->c->out);
     if (x->report->broken.code == ERR_STORE_NO_MARKER) {
         x->refused = x->report->broken;
         return;
@@ -251,6 +254,9 @@ static int known(const struct command_call *c) {
 static void run_all(struct session *x, bool *ret_all) {
     for (int i = 0; i < x->c->args; i++)
         *ret_all |= strcmp(x->c->arg[i], "all") == 0;
+    x->planned = (uint32_t)x->c->args;
+    for (size_t i = 0; *ret_all && lab_at(i) != NULL; i++)
+        x->planned = (uint32_t)i + 1;
     if (*ret_all)
         for (size_t i = 0; lab_at(i) != NULL; i++)
             run_one(x, lab_at(i));

@@ -64,7 +64,7 @@ static void print_lanes(struct out *o, const json_t *items) {
         table_cell(t, row_text(r, "store"));
         table_cell(t, row_text(r, "name"));
         table_cell_format(t, "%d", (int)row_int(r, "lane"));
-        table_cell(t, row_text(r, "state"));
+        table_cell_state(t, row_text(r, "state"));
         table_cell(t, row_has(r, "label")   ? row_text(r, "label")
                       : row_has(r, "owner") ? row_text(r, "owner")
                                             : "–");
@@ -89,7 +89,7 @@ static void print_members(struct out *o, const json_t *members) {
         table_cell(t, row_text(m, "store"));
         table_cell(t, row_text(m, "member"));
         table_cell(t, row_text(m, "label"));
-        table_cell(t, alive ? "alive" : row_has(m, "ended_at") ? "ended" : "gone");
+        table_cell_state(t, alive ? "alive" : row_has(m, "ended_at") ? "ended" : "gone");
         table_cell(t, row_text(m, "started_at"));
         table_cell(t, row_text(m, "heartbeat_at"));
     }

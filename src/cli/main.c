@@ -7,9 +7,9 @@
 enum { EXIT_WRITE = 70 };
 
 int main(int argc, char **argv) {
-    const char *plain = getenv("NO_COLOR");
     struct out o = {.to = stdout, .err = stderr};
-    o.color = isatty(STDOUT_FILENO) == 1 && (plain == NULL || plain[0] == '\0');
+    out_terminal(&o, isatty(STDOUT_FILENO) == 1, isatty(STDERR_FILENO) == 1, getenv("NO_COLOR"),
+                 getenv("TERM"));
     int code = command_main(argc, argv, &o);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && code == 0) {
         message_print(stderr, MSG_COMMAND_WRITE);

@@ -47,6 +47,70 @@ void out_talk(struct out *o, const char *format, ...) {
     (void)fputc('\n', o->err);
 }
 
+void out_progress(struct out *o, const char *format, ...) {
+    enum { PROGRESS_WIDTH = 79 };
+    char line[240];
+    va_list args;
+    if (!o->progress || o->quiet)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    (void)fprintf(o->err, "\r\033[K%.*s", (int)text_fit(bytes_of(line), PROGRESS_WIDTH), line);
+    (void)fflush(o->err);
+}
+
+void out_progress_end(struct out *o) {
+    if (!o->progress || o->quiet)
+        return;
+    (void)fputs("\r\033[K", o->err);
+    (void)fflush(o->err);
+}
+
+/* ---- terminals and colours ---- */
+
+void out_terminal(struct out *o, bool to_tty, bool err_tty, const char *no_color,
+                  const char *term) {
+    bool able = term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0;
+    bool wanted = no_color == NULL || no_color[0] == '\0';
+    o->live = to_tty && able;
+    o->progress = err_tty && able;
+    o->color = o->live && wanted;
+    o->color_err = o->progress && wanted;
+}
+
+void out_plain(struct out *o) {
+    o->color = false;
+    o->color_err = false;
+}
+
+const char *tone_begin(bool color, enum tone tone) {
+    static const char *const code[] = {[TONE_NONE] = "",
+                                       [TONE_GOOD] = "\033[32m",
+                                       [TONE_WARN] = "\033[33m",
+                                       [TONE_BAD] = "\033[31m",
+                                       [TONE_HEAD] = "\033[1m"};
+    return color ? code[tone] : "";
+}
+
+const char *tone_end(bool color, enum tone tone) {
+    return color && tone != TONE_NONE ? "\033[0m" : "";
+}
+
+enum tone tone_of(const char *state) {
+    static const char *const bad[] = {"failed",       "dead",         "conflict", "strange",
+                                      "not_readable", "dead_letters", "poison",   "not_consumed"};
+    static const char *const warn[] = {"unknown",   "held",         "gone",   "lease_over",
+                                       "cancelled", "not_compared", "behind", "newer"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        if (strcmp(bad[i], state) == 0)
+            return TONE_BAD;
+    for (size_t i = 0; i < ARRAY_LEN(warn); i++)
+        if (strcmp(warn[i], state) == 0)
+            return TONE_WARN;
+    return TONE_NONE;
+}
+
 /* ---- errors ---- */
 
 /* RFC 9457, on err. */
@@ -86,7 +150,8 @@ int out_error(struct out *o, const csn_error *err, const char *where, const char
         return row->exit_code;
     }
     (void)out_safe_text(known.text, text, sizeof(text));
-    (void)fprintf(o->err, "%s CSN-%04d: %s%s%s\n", message(MSG_OUT_ERROR), known.code,
+    (void)fprintf(o->err, "%s%s CSN-%04d%s: %s%s%s\n", tone_begin(o->color_err, TONE_BAD),
+                  message(MSG_OUT_ERROR), known.code, tone_end(o->color_err, TONE_BAD),
                   row->title[here()], text[0] != '\0' ? ": " : "", text);
     if (where != NULL && where[0] != '\0')
         (void)fprintf(o->err, "  %s %s\n", message(MSG_OUT_WHERE),
@@ -215,6 +280,7 @@ struct table {
     char align[TABLE_COLUMNS_MAX];
     const char *heading[TABLE_COLUMNS_MAX];
     char **cell;
+    uint8_t *tone; /* of each cell */
     size_t cells, room;
     bool cut; /* out of memory or rows */
 };
@@ -236,12 +302,14 @@ static bool table_grow(struct table *t) {
     size_t room = t->room == 0 ? 64 : t->room * 2;
     if (t->cells < t->room)
         return true;
-    char **cell = t->cells / (size_t)t->columns < TABLE_ROWS_MAX
-                      ? realloc(t->cell, room * sizeof(*cell))
-                      : NULL;
-    if (cell == NULL)
+    if (t->cells / (size_t)t->columns >= TABLE_ROWS_MAX)
         return false;
-    t->cell = cell;
+    char **cell = realloc(t->cell, room * sizeof(*cell));
+    t->cell = cell != NULL ? cell : t->cell;
+    uint8_t *tone = realloc(t->tone, room * sizeof(*tone));
+    t->tone = tone != NULL ? tone : t->tone;
+    if (cell == NULL || tone == NULL)
+        return false;
     t->room = room;
     return true;
 }
@@ -256,7 +324,18 @@ void table_cell_bytes(struct table *t, csn_bytes text) {
     size_t column = t->cells % (size_t)t->columns, width = text_width(bytes_of(copy));
     if (width > t->width[column])
         t->width[column] = width;
+    t->tone[t->cells] = TONE_NONE;
     t->cell[t->cells++] = copy;
+}
+
+void table_tone(struct table *t, enum tone tone) {
+    if (!t->cut && t->cells > 0)
+        t->tone[t->cells - 1] = (uint8_t)tone;
+}
+
+void table_cell_state(struct table *t, const char *state) {
+    table_cell(t, state);
+    table_tone(t, tone_of(state));
 }
 
 void table_cell(struct table *t, const char *text) {
@@ -290,29 +369,29 @@ static void spaces(FILE *to, size_t n) {
 
 /* One cell, padded; the last column is not padded on its right, so that lines do not end in blanks.
  */
-static void print_cell(const struct table *t, int column, const char *text, FILE *to) {
+static void print_cell(const struct table *t, int column, const char *text, enum tone tone,
+                       const struct out *o) {
     size_t width = text_width(bytes_of(text));
     size_t pad = width < t->width[column] ? t->width[column] - width : 0;
     if (column > 0)
-        spaces(to, 2);
+        spaces(o->to, 2);
     if (t->align[column] == 'r')
-        spaces(to, pad);
-    (void)fputs(text, to);
+        spaces(o->to, pad);
+    (void)fprintf(o->to, "%s%s%s", tone_begin(o->color, tone), text, tone_end(o->color, tone));
     if (t->align[column] != 'r' && column + 1 < t->columns)
-        spaces(to, pad);
+        spaces(o->to, pad);
 }
 
 void table_print(const struct table *t, struct out *o) {
-    size_t rows = table_rows(t);
+    size_t rows = table_rows(t), n = (size_t)t->columns;
     if (o->format != OUT_TABLE || rows == 0)
         return;
-    (void)fputs(o->color ? "\033[1m" : "", o->to);
     for (int c = 0; c < t->columns; c++)
-        print_cell(t, c, t->heading[c], o->to);
-    (void)fputs(o->color ? "\033[0m\n" : "\n", o->to);
+        print_cell(t, c, t->heading[c], TONE_HEAD, o);
+    (void)fputc('\n', o->to);
     for (size_t r = 0; r < rows; r++) {
         for (int c = 0; c < t->columns; c++)
-            print_cell(t, c, t->cell[r * (size_t)t->columns + (size_t)c], o->to);
+            print_cell(t, c, t->cell[r * n + (size_t)c], (enum tone)t->tone[r * n + (size_t)c], o);
         (void)fputc('\n', o->to);
     }
     if (t->cut)
@@ -325,6 +404,7 @@ void table_free(struct table *t) {
     for (size_t i = 0; i < t->cells; i++)
         free(t->cell[i]);
     free(t->cell);
+    free(t->tone);
     free(t);
 }
 

@@ -18,10 +18,25 @@ enum out_format { OUT_TABLE, OUT_JSON, OUT_JSONL };
 struct out {
     FILE *to, *err;
     enum out_format format;
-    bool color;  /* `to` is a terminal and nobody said no */
-    bool quiet;  /* no hints, no talk */
-    int verbose; /* number of -v */
+    bool color;     /* `to` is a terminal and nobody said no */
+    bool color_err; /* so is `err` */
+    bool live;      /* `to` is a terminal on which the cursor can be moved */
+    bool progress;  /* so is `err`: long work may say how far it is */
+    bool quiet;     /* no hints, no talk */
+    int verbose;    /* number of -v */
 };
+
+/* What a stream may be given: to_tty and err_tty say what they are, no_color and term are the
+ * environment's (NULL: not set). A dumb terminal gets neither colours nor progress. */
+void out_terminal(struct out *o, bool to_tty, bool err_tty, const char *no_color, const char *term);
+void out_plain(struct out *o); /* --no-color */
+
+/* Colours are for what a person should not miss; what is as it should be has none. */
+enum tone { TONE_NONE, TONE_GOOD, TONE_WARN, TONE_BAD, TONE_HEAD };
+const char *tone_begin(bool color, enum tone tone); /* "" without colours */
+const char *tone_end(bool color, enum tone tone);
+/* The tone of a stored state or of a word that an answer has for one: "failed" is bad. */
+enum tone tone_of(const char *state);
 
 /* Both are for people: printed only with OUT_TABLE. out_line adds the newline; arguments must be
  * safe (out_safe) already. */
@@ -30,6 +45,10 @@ void out_line(struct out *o, const char *format, ...) PRINTF_LIKE(2, 3);
 void out_say(struct out *o, enum message_id id, ...);
 /* Talk on err, in any format, unless quiet; adds the newline. */
 void out_talk(struct out *o, const char *format, ...) PRINTF_LIKE(2, 3);
+/* One line on err that the next one takes the place of, on a terminal only; out_progress_end takes
+ * it away, and is called before anything else is said. */
+void out_progress(struct out *o, const char *format, ...) PRINTF_LIKE(2, 3);
+void out_progress_end(struct out *o);
 
 /* Prints an error and returns the exit code that its row in errors.def names (70 for a code without
  * a row). err->text goes on the first line after the title. where: what place, file or key, or
@@ -71,6 +90,8 @@ void table_cell(struct table *t, const char *text);
 void table_cell_bytes(struct table *t, csn_bytes text);
 void table_cell_int(struct table *t, int64_t n); /* 0 is shown as – */
 void table_cell_format(struct table *t, const char *format, ...) PRINTF_LIKE(2, 3);
+void table_tone(struct table *t, enum tone tone);          /* of the cell that came last */
+void table_cell_state(struct table *t, const char *state); /* in its tone */
 size_t table_rows(const struct table *t);
 void table_print(const struct table *t,
                  struct out *o);  /* only with OUT_TABLE; nothing when it has no rows */

@@ -210,6 +210,16 @@ static csn_status read_page(struct stmt *s, int64_t after, struct sent_row *page
     return st;
 }
 
+static void say_progress(const struct run *x) {
+    char line[200];
+    struct text t;
+    text_init(&t, line, sizeof line);
+    message_add(&t, MSG_RECONCILE_PROGRESS, x->outbox->name,
+                (long long)(x->sent + x->young + x->other));
+    if (x->r->talk != NULL)
+        out_progress(x->r->talk, "%s", line);
+}
+
 static csn_status compare_pages(struct run *x, struct stmt *s, struct sent_row *page,
                                 csn_error *err) {
     int64_t after = INT64_MIN;
@@ -217,6 +227,7 @@ static csn_status compare_pages(struct run *x, struct stmt *s, struct sent_row *
     csn_status st = CSN_OK;
     for (int64_t pages = 0; st == CSN_OK && n == PAGE_ROWS && pages < PAGES_MAX; pages++) {
         st = read_page(s, after, page, &n, err);
+        say_progress(x);
         for (uint32_t i = 0; st == CSN_OK && i < n; i++) {
             if (x->rows == RECONCILE_DIFFERENCES_MAX) {
                 x->r->cut = true;
@@ -384,7 +395,7 @@ static void print(struct out *o, const struct reconcile *r) {
             continue;
         table_cell(legs, row_text(g, "outbox"));
         table_cell(legs, row_has(g, "consumer_name") ? row_text(g, "consumer_name") : "–");
-        table_cell(legs, row_text(g, "result"));
+        table_cell_state(legs, row_text(g, "result"));
         const char *const keys[] = {"compared", "consumed", "queued", "not_consumed"};
         for (size_t k = 0; k < ARRAY_LEN(keys); k++)
             table_cell(legs, row_has(g, keys[k]) ? row_text(g, keys[k]) : "–");
@@ -461,14 +472,17 @@ int reconcile_run(struct command_call *c) {
     struct legs l;
     char actor[200];
     csn_error err = {0};
-    struct reconcile r = {
-        .reason = c->reason, .actor = command_actor(actor, sizeof actor), .dry_run = c->dry_run};
+    struct reconcile r = {.reason = c->reason,
+                          .actor = command_actor(actor, sizeof actor),
+                          .dry_run = c->dry_run,
+                          .talk = c->out};
     r.grace = command_duration(c, "grace", c->config->reconcile.grace);
     if (strcmp(c->arg[0], "outbox") != 0)
         return out_fail(c->out, ERR_USAGE, "reconcile run", "consign reconcile run outbox", "%s",
                         "outbox");
     legs_open(&l, c->config, NULL, DB_READ_ONLY);
     csn_status st = reconcile_outbox(&l, &r, &err);
+    out_progress_end(c->out);
     legs_talk(&l, c->out);
     int code = st == CSN_OK ? 0 : out_error(c->out, &err, NULL, NULL);
     if (st == CSN_OK) {

@@ -11,6 +11,7 @@ struct reconcile {
     const char *reason, *actor;
     csn_usec grace;
     bool dry_run;
+    struct out *talk; /* progress, on a terminal; NULL: none */
     /* out */
     json_t *items;    /* one difference each, in public form; the caller lets it go */
     json_t *legs;     /* what was compared, and what was not and why */

@@ -151,7 +151,10 @@ static int apply_one(struct command_call *c, const struct subject *s, json_t *it
         int code = check_one(c, s, item);
         return code == SCHEMA_BEHIND ? 0 : code; /* the question was what would be done */
     }
-    if (schema_apply(s->url, &err) != CSN_OK)
+    out_progress(c->out, "%s  %s", s->name, s->url);
+    csn_status status = schema_apply(s->url, &err);
+    out_progress_end(c->out);
+    if (status != CSN_OK)
         return out_error(c->out, &err, s->url, NULL);
     say(c, item, s, "applied", MSG_SCHEMA_APPLIED);
     return 0;

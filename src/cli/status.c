@@ -436,6 +436,8 @@ static void cell_count(struct table *t, const json_t *ch, const char *key) {
     else
         table_cell_format(t, "%s%s", json_is_true(json_object_get(n, "exact")) ? "" : "≥",
                           strcmp(value, "0") == 0 ? "–" : value);
+    if (strcmp(value, "0") != 0)
+        table_tone(t, tone_of(key));
 }
 
 static void cell_age(struct table *t, const json_t *ch, const char *key) {
@@ -472,7 +474,7 @@ static void print_stores(struct out *o, const json_t *stores) {
     json_t *s;
     json_array_foreach(stores, i, s) {
         table_cell(t, row_text(s, "name"));
-        table_cell(t, row_text(s, "state"));
+        table_cell_state(t, row_text(s, "state"));
         table_cell(t, row_has(s, "product") ? row_text(s, "product") : "–");
         table_cell(t, row_has(s, "schema") ? row_text(s, "schema") : "–");
         table_cell_int(t, row_int(s, "members_alive"));
@@ -496,7 +498,7 @@ static void print_blocked(struct out *o, const json_t *blocked) {
         table_cell(t, row_text(b, "store"));
         table_cell_format(t, "%s%s%s", type, *type ? "/" : "", row_text(b, "aggregate_id"));
         table_cell(t, row_has(b, "head") ? row_text(b, "head") : "–");
-        table_cell(t, row_has(b, "head_status") ? row_text(b, "head_status") : "–");
+        table_cell_state(t, row_has(b, "head_status") ? row_text(b, "head_status") : "–");
         cell_count(t, b, "followers");
     }
     table_print(t, o);
@@ -505,7 +507,7 @@ static void print_blocked(struct out *o, const json_t *blocked) {
     table_free(t);
 }
 
-static void print(struct out *o, const json_t *d) {
+void status_print(struct out *o, const json_t *d) {
     static const char *const outbox[] = {"due", "sending", "unknown", "waiting", "failed", "held"};
     static const char *const inbox[] = {"unacked", "waiting", "conflict", "dead_letters"};
     const char *const outbox_heads[] = {message(MSG_COL_CHANNEL), message(MSG_COL_DUE),
@@ -525,9 +527,11 @@ static void print(struct out *o, const json_t *d) {
                    "oldest_unacked_ms", inbox_heads);
     print_blocked(o, json_object_get(d, "blocked"));
     json_array_foreach(json_object_get(d, "needs"), i, n)
-        out_line(o, "! %s", out_safe_text(row_text(n, "text"), line, sizeof line));
+        out_line(o, "%s!%s %s", tone_begin(o->color, TONE_BAD), tone_end(o->color, TONE_BAD),
+                 out_safe_text(row_text(n, "text"), line, sizeof line));
     if (json_array_size(json_object_get(d, "needs")) == 0)
-        out_line(o, "%s", message(MSG_STATUS_HEALTHY));
+        out_line(o, "%s%s%s", tone_begin(o->color, TONE_GOOD), message(MSG_STATUS_HEALTHY),
+                 tone_end(o->color, TONE_GOOD));
 }
 
 static void hint(struct command_call *c, const json_t *needs) {
@@ -555,7 +559,7 @@ int status_command(struct command_call *c) {
     bool healthy = json_is_true(json_object_get(o, "healthy"));
     int code = l.n > 0 && legs_lost(&l) == l.n ? 69 : healthy ? 0 : 1;
     if (c->out->format == OUT_TABLE)
-        print(c->out, o);
+        status_print(c->out, o);
     hint(c, json_object_get(o, "needs"));
     json_object_update(doc, o);
     json_decref(o);

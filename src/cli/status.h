@@ -8,6 +8,8 @@
 /* {"healthy":…,"needs":[…],"stores":[…],"channels":[…],"blocked":[…],"counters":{…}}; the caller
  * lets it go. */
 json_t *status_collect(struct legs *l);
+/* The same for people. */
+void status_print(struct out *o, const json_t *d);
 
 int status_command(struct command_call *c);
 

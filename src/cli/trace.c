@@ -747,7 +747,9 @@ static void print_head(struct out *o, const json_t *d) {
     message_add(&t, MSG_TRACE_HEAD, out_safe_text(row_text(e, "event_type"), type, sizeof type), id,
                 out_safe_text(row_text(e, "aggregate_id"), key, sizeof key),
                 row_text(e, "aggregate_version"));
-    out_line(o, "%s  %s", line, out_safe_text(row_text(e, "status"), key, sizeof key));
+    enum tone tone = tone_of(row_text(e, "status"));
+    out_line(o, "%s  %s%s%s", line, tone_begin(o->color, tone),
+             out_safe_text(row_text(e, "status"), key, sizeof key), tone_end(o->color, tone));
 }
 
 static void print_facts(struct out *o, const json_t *facts) {
@@ -784,7 +786,7 @@ static void print_results(struct out *o, const json_t *results) {
         table_cell(t, row_text(r, "created_at"));
         table_cell(t, row_text(r, "event_id"));
         table_cell(t, row_text(r, "event_type"));
-        table_cell(t, row_text(r, "status"));
+        table_cell_state(t, row_text(r, "status"));
     }
     out_line(o, "%s", "");
     table_print(t, o);

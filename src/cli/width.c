@@ -90,3 +90,15 @@ size_t text_width(csn_bytes text) {
     }
     return width;
 }
+
+size_t text_fit(csn_bytes text, size_t columns) {
+    const char *s = text.data;
+    size_t width = 0, n, i = 0;
+    for (; i < text.size; i += n) {
+        int32_t c = utf8_decode(s + i, text.size - i, &n);
+        width += c < 0 ? 1 : (size_t)char_width(c);
+        if (width > columns)
+            break;
+    }
+    return i;
+}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Comfort at the command line: completion in the real shells, manual pages that a linter and a reader
-# take, and an installation that brings both. A shell or a linter that is not here is said, not passed.
+# take, colours and pictures for a terminal and for nothing else. A shell or a linter that is not here
+# is said, not passed.
 set -u
 # shellcheck source=test/accept/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -103,4 +104,128 @@ else
 fi
 check 'an unknown topic is refused' code 64 consign help --man evnt
 check 'a folder that cannot be made is said' code 69 consign help --man --dir /proc/nowhere/pages
+
+# ---- a terminal of its own
+
+esc=$(printf '\033')
+
+# on_terminal ROWS COLUMNS COMMAND: what the terminal is told is in screen.txt; what comes in is typed.
+on_terminal() {
+    rm -f screen.txt top.pid
+    TERM=${term:-xterm} timeout 120 script -qefc "stty rows $1 cols $2; $3" screen.txt >/dev/null
+}
+
+shown() { # TEXT…: all of them on the screen so far
+    local text
+    for text in "$@"; do grep -sqF -- "$text" screen.txt || return 1; done
+}
+
+plain() { # FILE: no sequence for a terminal in it
+    ! grep -q "$esc" "$1" || { echo 'a sequence for a terminal:'; cat -v "$1"; return 1; }
+}
+
+given_back() { # after the last picture comes the old screen with its cursor
+    tail -c 400 screen.txt | tr -d '\n' | grep -qF "${esc}[?25h${esc}[?1049l" && shown "${esc}[?1049h"
+}
+
+# An open terminal needs an end of its own: a pipe that stays open until it is closed here. A shell
+# with jobs stands between, as it does for people.
+top_on_terminal() { # ROWS COLUMNS [WORDS]
+    cat >job.sh <<END
+set -m
+(echo \$BASHPID >top.pid; exec consign top -c demo/consign.yaml ${3-})
+code=\$?
+while [ "\$code" = 148 ]; do
+    echo 'the shell is back'
+    until [ -f go.on ]; do sleep 0.1; done
+    fg >/dev/null
+    code=\$?
+done
+exit "\$code"
+END
+    rm -f keys go.on screen.txt top.pid && mkfifo keys
+    on_terminal "$1" "$2" 'exec bash job.sh' <keys &
+    pid[screen]=$!
+    exec 3>keys
+    within 60 shown 'sqlite 3'
+}
+
+type_in() { printf '%s' "$1" >&3; }
+
+top_ends() { # CODE
+    ends screen "$1"
+    local got=$?
+    exec 3>&-
+    return "$got"
+}
+
+state_is() { # LETTER: of the process that paints
+    [ "$(ps -o state= -p "$(cat top.pid)" | cut -c1)" = "$1" ]
+}
+
+stopped_and_given_back() {
+    within 60 shown 'the shell is back' && state_is T && shown "${esc}[?25h${esc}[?1049l"
+}
+
+taken_again() {
+    [ "$(grep -oF "${esc}[?1049h" screen.txt | wc -l)" -ge 2 ]
+}
+
+count_is() { # N TEXT: so many lines of screen.txt have it
+    [ "$(grep -cF -- "$2" screen.txt)" -ge "$1" ]
+}
+
+quick_leases
+check 'a daemon' up a
+check 'top paints a terminal' top_on_terminal 40 100
+check 'and paints it again' within 60 count_is 3 'PRODUCT'
+order 8001 A 1
+check 'rates appear after two heartbeats' within 60 grep -qE '(orders|stock) +[0-9]+\.[0-9]' screen.txt
+type_in x
+check 'another key is no end' state_is S
+type_in q
+check 'q ends it' top_ends 0
+check 'the terminal is given back' given_back
+
+check 'top on a small terminal' top_on_terminal 8 30
+check 'it says what does not fit' within 60 shown 'more lines'
+kill -TERM "$(cat top.pid)"
+check 'a signal ends it' top_ends 143
+check 'and the terminal is given back' given_back
+
+check 'top, to be stopped' top_on_terminal 40 100 '--lang zh-CN'
+kill -TSTP "$(cat top.pid)"
+check 'Ctrl-Z gives the terminal back and stops' stopped_and_given_back
+touch go.on
+check 'going on takes it again' within 60 taken_again
+type_in q
+check 'then q ends it' top_ends 0
+
+check 'without a terminal top is one picture' consign top -c demo/consign.yaml
+consign top -c demo/consign.yaml >top.out 2>top.err
+check 'it says so' says top.err 'one picture'
+check 'and has no sequences' plain top.out
+check 'top for programs' consign top --once --json -c demo/consign.yaml
+consign top --once --json -c demo/consign.yaml >top.json
+check 'it is status with rates' test 'top|2|2' = \
+    "$(json "$work/top.json" "SELECT json_extract(j, '\$.kind'), json_array_length(j, '\$.rates'),
+        json_array_length(j, '\$.stores') FROM doc")"
+check 'a daemon that stops clean' stop a
+
+sql demo/orders.db "UPDATE outbox_events SET status = 'failed' WHERE event_id = 'E-8001-1'"
+on_terminal 40 100 'consign status -c demo/consign.yaml; consign nonsense' </dev/null
+check 'a terminal gets colours' shown "${esc}[1mCHANNEL${esc}[0m" "${esc}[31m1${esc}[0m" "${esc}[31merror CSN-8001${esc}[0m"
+on_terminal 40 100 'NO_COLOR=1 consign status -c demo/consign.yaml; NO_COLOR=1 consign nonsense' </dev/null
+check 'not with NO_COLOR' plain screen.txt
+on_terminal 40 100 'consign status -c demo/consign.yaml --no-color; consign nonsense --no-color' </dev/null
+check 'not with --no-color' plain screen.txt
+term=dumb on_terminal 40 100 'consign status -c demo/consign.yaml; consign top -c demo/consign.yaml' </dev/null
+check 'not on a dumb terminal' plain screen.txt
+consign status -c demo/consign.yaml >status.out 2>&1
+check 'nor in a file' plain status.out
+
+on_terminal 40 100 'consign lab run A1 2>&1' </dev/null
+check 'long work says how far it is' shown '1/1  A1'
+consign lab run A1 >lab.out 2>lab.err
+check 'on a terminal only' test ! -s lab.err
 summary

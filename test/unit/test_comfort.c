@@ -3,6 +3,10 @@
 #include "base/message.h"
 #include "cli/command.h"
 #include "cli/explain.h"
+#include "cli/screen.h"
+#include "cli/top.h"
+#include "cli/width.h"
+#include "core/metrics.h"
 #include "lab/lab.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -235,6 +239,202 @@ static void every_key_has_an_entry(void **state) {
     free(text);
 }
 
+/* ---- colours and terminals ---- */
+
+static void colours_are_for_terminals(void **state) {
+    (void)state;
+    static const struct {
+        bool to, err;
+        const char *no_color, *term;
+        bool color, color_err, live, progress;
+    } row[] = {{true, true, NULL, "xterm", true, true, true, true},
+               {false, true, NULL, "xterm", false, true, false, true},
+               {true, false, "", "xterm", true, false, true, false},
+               {true, true, "1", "xterm", false, false, true, true},
+               {true, true, NULL, "dumb", false, false, false, false},
+               {true, true, NULL, NULL, false, false, false, false},
+               {false, false, NULL, "xterm", false, false, false, false}};
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct out o = {.format = OUT_TABLE};
+        out_terminal(&o, row[i].to, row[i].err, row[i].no_color, row[i].term);
+        assert_int_equal(o.color, row[i].color);
+        assert_int_equal(o.color_err, row[i].color_err);
+        assert_int_equal(o.live, row[i].live);
+        assert_int_equal(o.progress, row[i].progress);
+        out_plain(&o);
+        assert_false(o.color || o.color_err);
+        assert_int_equal(o.live, row[i].live);
+    }
+}
+
+static char *table_in(bool color) {
+    const char *headings[] = {"事件", "STATUS", "N"};
+    char *text = NULL;
+    size_t size;
+    struct out o = {.to = open_memstream(&text, &size), .color = color};
+    struct table *t = table_new(3, headings, "llr");
+    assert_true(o.to != NULL && t != NULL);
+    table_cell(t, "订单");
+    table_cell_state(t, "sent");
+    table_cell_int(t, 1);
+    table_cell(t, "b");
+    table_cell_state(t, "failed");
+    table_cell_int(t, 20);
+    table_tone(t, TONE_WARN);
+    table_print(t, &o);
+    table_free(t);
+    assert_int_equal(fclose(o.to), 0);
+    return text;
+}
+
+/* What is as it should be has no colour, and a colour takes no width. */
+static void states_have_tones(void **state) {
+    (void)state;
+    char *plain = table_in(false), *coloured = table_in(true);
+    assert_string_equal(plain, "事件  STATUS   N\n订单  sent     1\nb     failed  20\n");
+    assert_string_equal(coloured, "\033[1m事件\033[0m  \033[1mSTATUS\033[0m   \033[1mN\033[0m\n"
+                                  "订单  sent     1\n"
+                                  "b     \033[31mfailed\033[0m  \033[33m20\033[0m\n");
+    free(plain);
+    free(coloured);
+    assert_int_equal(tone_of("sent"), TONE_NONE);
+    assert_int_equal(tone_of("unknown"), TONE_WARN);
+    assert_int_equal(tone_of(""), TONE_NONE);
+}
+
+static void progress_is_one_line(void **state) {
+    (void)state;
+    char *text = NULL, wide[200] = "";
+    size_t size;
+    struct out o = {.err = open_memstream(&text, &size)};
+    assert_non_null(o.err);
+    out_progress(&o, "%d", 1);
+    out_progress_end(&o); /* no terminal */
+    o.progress = true;
+    o.quiet = true;
+    out_progress(&o, "%d", 2);
+    out_progress_end(&o); /* nobody wants to know */
+    o.quiet = false;
+    for (int i = 0; i < 60; i++)
+        memcpy(wide + 3 * i, "宽", 4);
+    out_progress(&o, "%d%s", 3, wide);
+    out_progress_end(&o);
+    assert_int_equal(fclose(o.err), 0);
+    wide[3 * 39] = '\0'; /* 1 + 2 * 39 columns */
+    char wanted[260];
+    (void)snprintf(wanted, sizeof wanted, "\r\033[K3%s\r\033[K", wide);
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static void texts_are_cut_where_they_fit(void **state) {
+    (void)state;
+    assert_int_equal(text_fit(bytes_of("abc"), 2), 2);
+    assert_int_equal(text_fit(bytes_of("abc"), 9), 3);
+    assert_int_equal(text_fit(bytes_of("待发"), 3), 3);
+    assert_int_equal(text_fit(bytes_of("待发"), 1), 0);
+    assert_int_equal(text_fit(bytes_of("e\xcc\x81x"), 1), 3); /* the accent stays on its letter */
+    assert_int_equal(text_fit(bytes_of(""), 0), 0);
+}
+
+static void fits(const char *text, unsigned rows, unsigned columns, const char *wanted) {
+    char *got = NULL;
+    size_t size;
+    FILE *to = open_memstream(&got, &size);
+    assert_non_null(to);
+    screen_fit(to, text, rows, columns);
+    assert_int_equal(fclose(to), 0);
+    assert_string_equal(got, wanted);
+    free(got);
+}
+
+static void a_picture_fits_its_terminal(void **state) {
+    (void)state;
+    fits("", 4, 10, "");
+    fits("one\n", 4, 10, "\033[Jone");
+    fits("one\ntwo\n", 2, 10, "\033[Kone\r\n\033[Jtwo");
+    fits("1\n2\n3\n4\n", 3, 20, "\033[K1\r\n\033[K2\r\n\033[J… 2 more lines");
+    fits("1\n2\n3\n4\n", 3, 6, "\033[K1\r\n\033[K2\r\n\033[J… 2 mo");
+    fits("待发x\n", 2, 3, "\033[J待"); /* not half of a character */
+    fits("待发x\n", 2, 5, "\033[J待发x");
+    fits("\033[31m待发\033[0mx\n", 2, 4, "\033[J\033[31m待发\033[0m\033[0m");
+    fits("\033[31mfailed\033[0m x\n", 2, 3, "\033[J\033[31mfai\033[0m\033[0m");
+    fits("a\033[1mb\033[0mc\n", 2, 9, "\033[Ja\033[1mb\033[0mc\033[0m");
+}
+
+/* ---- top ---- */
+
+static void hear(struct top *t, const char *store, const char *boot, csn_usec at,
+                 const char *counters) {
+    json_t *row = json_pack("{s:s,s:I,s:s}", "boot", boot, "heartbeat_at", (json_int_t)at,
+                            "counters", counters);
+    assert_non_null(row);
+    top_hear(t, store, row);
+    json_decref(row);
+}
+
+static double rate(const struct top *t, const char *store, const char *name) {
+    double got = -1;
+    for (size_t i = 0; top_rate_name(i) != NULL; i++)
+        if (strcmp(top_rate_name(i), name) == 0)
+            return top_rate(t, store, i, &got) ? got : -1;
+    fail_msg("no rate of %s", name);
+    return -1;
+}
+
+static void rates_need_two_heartbeats(void **state) {
+    (void)state;
+    struct top *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    hear(t, "orders", "a", 1000000, "{\"sent\":\"100\"}");
+    top_turn(t);
+    assert_true(rate(t, "orders", "sent") < 0); /* a sum since it started is no rate */
+    hear(t, "orders", "a", 3000000, "{\"sent\":\"140\",\"claimed\":\"5\"}");
+    top_turn(t);
+    assert_true(rate(t, "orders", "sent") == 20.0);
+    assert_true(rate(t, "orders", "claimed") == 2.5);
+    assert_true(rate(t, "orders", "dead") == 0.0);
+    assert_true(rate(t, "stock", "sent") < 0);
+    hear(t, "orders", "a", 3000000, "{\"sent\":\"140\"}"); /* the same heartbeat again */
+    hear(t, "orders", "b", 9000000, "{}");
+    top_turn(t);
+    assert_true(rate(t, "orders", "sent") == 20.0);
+    hear(t, "orders", "a", 5000000, "{\"sent\":\"142\"}");
+    hear(t, "orders", "b", 10000000, "{\"sent\":\"7\"}");
+    top_turn(t);
+    assert_true(rate(t, "orders", "sent") == 8.0);
+    hear(t, "orders", "b", 11000000, "what is this"); /* written by somebody else */
+    top_turn(t);
+    assert_int_equal(t->members, 1); /* a is gone */
+    free(t);
+}
+
+static void rates_are_of_counters(void **state) {
+    (void)state;
+    for (size_t i = 0; top_rate_name(i) != NULL; i++) {
+        size_t k = 0;
+        while (counter_name(k) != NULL && strcmp(counter_name(k), top_rate_name(i)) != 0)
+            k++;
+        assert_non_null(counter_name(k));
+    }
+}
+
+static void top_is_bounded(void **state) {
+    (void)state;
+    struct top *t = calloc(1, sizeof *t);
+    char boot[16];
+    assert_non_null(t);
+    for (int i = 0; i < 2 * TOP_MEMBERS_MAX; i++) {
+        (void)snprintf(boot, sizeof boot, "%d", i);
+        hear(t, "orders", boot, 1, "{}");
+    }
+    assert_int_equal(t->members, TOP_MEMBERS_MAX);
+    top_turn(t);
+    top_turn(t);
+    assert_int_equal(t->members, 0);
+    free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_is_offered),
@@ -244,6 +444,14 @@ int main(void) {
         cmocka_unit_test(shells_ask_the_program),
         cmocka_unit_test(every_command_has_a_page),
         cmocka_unit_test(every_key_has_an_entry),
+        cmocka_unit_test(colours_are_for_terminals),
+        cmocka_unit_test(states_have_tones),
+        cmocka_unit_test(progress_is_one_line),
+        cmocka_unit_test(texts_are_cut_where_they_fit),
+        cmocka_unit_test(a_picture_fits_its_terminal),
+        cmocka_unit_test(rates_need_two_heartbeats),
+        cmocka_unit_test(rates_are_of_counters),
+        cmocka_unit_test(top_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

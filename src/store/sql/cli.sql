@@ -299,6 +299,11 @@ SELECT member, boot, label, started_at, heartbeat_at, lease_until, ended_at,
        (ended_at IS NULL AND lease_until > ?1) AS alive
 FROM consign_members ORDER BY member DESC LIMIT 100;
 
+-- name: top.members
+SELECT boot, heartbeat_at, counters FROM (
+  SELECT boot, heartbeat_at, lease_until, ended_at, counters FROM consign_members ORDER BY member DESC LIMIT 100)
+WHERE ended_at IS NULL AND lease_until > ?1 LIMIT 64;
+
 -- name: reconcile.page
 SELECT seq, event_id, event_type, status, sent_at FROM outbox_events WHERE seq > ?1 ORDER BY seq LIMIT ?2;
 
