@@ -192,6 +192,59 @@ csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err) {
     return status;
 }
 
+static sqlite3_stmt *prepare_bound(struct sqlite_conn *c, const char *sql,
+                                   const struct sqlite_value *v, size_t n, csn_error *err) {
+    sqlite3_stmt *s = sqlite_prepare(c, sql, err);
+
+    for (int i = 0; s && i < (int)n; i++) {
+        if (v[i].null)
+            continue; /* prepared unbound */
+        if (v[i].text)
+            sqlite_bind_bytes(s, i + 1, v[i].bytes);
+        else
+            sqlite3_bind_int64(s, i + 1, v[i].integer);
+    }
+    return s;
+}
+
+csn_status sqlite_do(struct sqlite_conn *c, const char *sql, const struct sqlite_value *values,
+                     size_t n, csn_error *err) {
+    sqlite3_stmt *s = prepare_bound(c, sql, values, n, err);
+
+    return s ? sqlite_run(c, s, err) : err->status;
+}
+
+sqlite3_stmt *sqlite_ask(struct sqlite_conn *c, const char *sql, const struct sqlite_value *values,
+                         size_t n, bool *ret_row, csn_error *err) {
+    sqlite3_stmt *s = prepare_bound(c, sql, values, n, err);
+    int rc = s ? sqlite3_step(s) : SQLITE_ERROR;
+
+    *ret_row = rc == SQLITE_ROW;
+    if (!s || rc == SQLITE_ROW || rc == SQLITE_DONE)
+        return s;
+    sqlite_failed(c, "step", err);
+    sqlite3_reset(s);
+    return NULL;
+}
+
+csn_status sqlite_there(struct sqlite_conn *c, const char *sql, const struct sqlite_value *values,
+                        size_t n, bool *ret, csn_error *err) {
+    return sqlite_any(c, prepare_bound(c, sql, values, n, err), ret, err);
+}
+
+csn_status sqlite_any(struct sqlite_conn *c, sqlite3_stmt *s, bool *ret, csn_error *err) {
+    int rc = s ? sqlite3_step(s) : SQLITE_ERROR;
+    csn_status status = CSN_OK;
+
+    if (!s)
+        return err->status;
+    *ret = rc == SQLITE_ROW;
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        status = sqlite_failed(c, "look", err);
+    sqlite3_reset(s);
+    return status;
+}
+
 void sqlite_bind_bytes(sqlite3_stmt *s, int at, csn_bytes b) {
     sqlite3_bind_text64(s, at, b.size ? b.data : "", b.size, SQLITE_STATIC, SQLITE_UTF8);
 }

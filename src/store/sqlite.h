@@ -27,7 +27,7 @@ struct sqlite_conn {
     int wake_fd;       /* eventfd: wake() */
     uint64_t chance;   /* for the busy handler's sleep */
     bool broken;       /* an I/O error: this connection answers CSN_FATAL from now on */
-    void *apply;       /* of sqlite_apply.c; given to apply_free at close */
+    void *apply;       /* of sqlite_handler.c; given to apply_free at close */
     void (*apply_free)(void *apply);
     sqlite3_stmt *rollback; /* prepared at open: it must not need memory */
     sqlite3_stmt
@@ -44,6 +44,49 @@ struct sqlite_conn {
 sqlite3_stmt *sqlite_prepare(struct sqlite_conn *c, const char *sql, csn_error *err);
 /* Steps a statement that returns no row and resets it. */
 csn_status sqlite_run(struct sqlite_conn *c, sqlite3_stmt *s, csn_error *err);
+
+/* Prepare, bind in order, step: in one call. The bytes are borrowed until the statement is reset. */
+struct sqlite_value {
+    bool null, text;
+    int64_t integer;
+    csn_bytes bytes;
+};
+static inline struct sqlite_value sql_int(int64_t v) {
+    return (struct sqlite_value){.integer = v};
+}
+static inline struct sqlite_value sql_maybe(bool there, int64_t v) { /* NULL unless there */
+    return (struct sqlite_value){.null = !there, .integer = v};
+}
+static inline struct sqlite_value sql_bytes(csn_bytes b) { /* text; empty is '' */
+    return (struct sqlite_value){.text = true, .bytes = b};
+}
+static inline struct sqlite_value sql_some(csn_bytes b) { /* empty is NULL */
+    return (struct sqlite_value){.text = true, .null = b.size == 0, .bytes = b};
+}
+static inline struct sqlite_value sql_str(const char *s) { /* NULL is NULL */
+    return (struct sqlite_value){.text = true, .null = !s, .bytes = bytes_of(s)};
+}
+#define SQL_VALUES(...)                                                                            \
+    (const struct sqlite_value[]){__VA_ARGS__},                                                    \
+        sizeof((const struct sqlite_value[]){__VA_ARGS__}) / sizeof(struct sqlite_value)
+
+/* A statement that returns no row. */
+csn_status sqlite_do(struct sqlite_conn *c, const char *sql, const struct sqlite_value *values,
+                     size_t n, csn_error *err);
+/* One that may: at its first row (*ret_row) or at its end, to be reset by the caller; NULL with err
+ * filled on failure. */
+sqlite3_stmt *sqlite_ask(struct sqlite_conn *c, const char *sql, const struct sqlite_value *values,
+                         size_t n, bool *ret_row, csn_error *err);
+/* Whether there is a row. */
+csn_status sqlite_there(struct sqlite_conn *c, const char *sql, const struct sqlite_value *values,
+                        size_t n, bool *ret, csn_error *err);
+/* The same of a statement that is bound; NULL: it could not be prepared. */
+csn_status sqlite_any(struct sqlite_conn *c, sqlite3_stmt *s, bool *ret, csn_error *err);
+/* Rows of the last statement that wrote. */
+static inline int64_t sqlite_changed(struct sqlite_conn *c) {
+    return sqlite3_changes64(c->db);
+}
+
 /* Maps the last error of the connection: BUSY/LOCKED → AGAIN 2008, FULL → AGAIN 2007, READONLY →
  * AGAIN 2006, IOERR → FATAL 2009, CORRUPT/NOTADB → FATAL 2002, CONSTRAINT → REJECTED 2010, NOMEM →
  * NOMEM, else → INVALID 2010. */
@@ -93,6 +136,11 @@ uint64_t sqlite_fence(struct sqlite_conn *c, const char *name, uint64_t lanes,
 csn_status sqlite_claim_idle(struct sqlite_conn *c, struct op *op, bool *ret);
 csn_status sqlite_recover_idle(struct sqlite_conn *c, struct op *op, bool *ret);
 csn_status sqlite_receive_idle(struct sqlite_conn *c, struct op *op, bool *ret);
+
+/* now + in, CSN_USEC_NEVER at most. */
+static inline csn_usec sqlite_from_now(const struct sqlite_conn *c, csn_usec in) {
+    return in < CSN_USEC_NEVER - c->now ? c->now + in : CSN_USEC_NEVER;
+}
 
 csn_usec sqlite_steady(void); /* the clock of op->deadline */
 
