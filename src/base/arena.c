@@ -154,3 +154,14 @@ csn_bytes arena_copy(struct arena *a, csn_bytes b) {
     p[b.size] = '\0';
     return (csn_bytes){p, b.size};
 }
+
+bool array_renew(void *array, size_t n, size_t size) {
+    void *fresh = calloc(n, size), *old;
+    if (!fresh) {
+        return false;
+    }
+    memcpy(&old, array, sizeof old);
+    memcpy(array, &fresh, sizeof fresh);
+    free(old);
+    return true;
+}

@@ -4,6 +4,7 @@
 #define CSN_BASE_ARENA_H
 
 #include "consign/consign.h"
+#include <stdbool.h>
 
 struct arena_block; /* internal */
 
@@ -22,5 +23,9 @@ void *arena_take(struct arena *a,
 csn_bytes
 arena_copy(struct arena *a,
            csn_bytes b); /* {NULL, 0} with b.size > 0: out of memory; NUL-terminated as a gift */
+
+/* For arrays that live as long as their owner: *(T **)array holds n zeroed elements of size bytes and
+ * what it held is gone; false: out of memory, and all is as it was. */
+bool array_renew(void *array, size_t n, size_t size);
 
 #endif

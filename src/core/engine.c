@@ -447,6 +447,44 @@ csn_usec engine_deadline(const struct engine *e, csn_usec now) {
     return until;
 }
 
+static void reload_inbox(struct inbox *b, const struct engine_setup *s,
+                         const struct engine_subscription *sub) {
+    b->retry = sub->retry;
+    b->handler = sub->handler;
+    b->rows = s->batch_rows;
+    b->bytes = s->batch_bytes;
+    b->most = b->rows;
+    b->pause_min = s->probe_min;
+    b->pause_max = s->probe_max;
+}
+
+void engine_reload(struct engine *e, const struct engine_setup *s) {
+    uint32_t at = 0;
+    e->probe_min = s->probe_min;
+    e->probe_max = s->probe_max;
+    e->stop_timeout = s->stop_timeout;
+    for (uint32_t i = 0; i < e->stores; i++) {
+        struct relay *r = &e->relay[i];
+        r->retry = s->retry;
+        r->rows = s->batch_rows;
+        r->bytes = s->batch_bytes;
+        r->pause_min = s->probe_min;
+        r->pause_max = s->probe_max;
+        e->watcher[i].pause = s->probe_min;
+    }
+    for (uint32_t i = 0; i < e->subscriptions; i++)
+        for (; at < e->inboxes && e->inbox[at].lanes == &e->parts[i]; at++)
+            reload_inbox(&e->inbox[at], s, &s->subscription[i]);
+}
+
+bool engine_uses(const struct engine *e, const struct handler *h) {
+    for (uint32_t i = 0; i < e->inboxes; i++)
+        if (e->inbox[i].handler == h ||
+            (e->inbox[i].apply_op.state != OP_IDLE && e->inbox[i].apply_op.apply.handler == h))
+            return true;
+    return false;
+}
+
 bool engine_ready(const struct engine *e) {
     bool all = true;
     for (uint32_t i = 0; i < e->stores; i++)

@@ -69,7 +69,13 @@ csn_status engine_new(const struct engine_setup *setup, csn_usec now, struct eng
 void engine_step(struct engine *e,
                  csn_usec now); /* level-triggered: look, do what can be done, return */
 csn_usec engine_deadline(const struct engine *e,
-                         csn_usec now);    /* when to step again if nothing is reaped before */
+                         csn_usec now); /* when to step again if nothing is reaped before */
+/* Takes from s what may change while it runs, between two steps: batch_rows, batch_bytes, probe_min,
+ * probe_max, stop_timeout, the retry policies, and the handler of each subscription. Everything else
+ * of s is not looked at; subscriptions are in the order they were. */
+void engine_reload(struct engine *e, const struct engine_setup *s);
+/* May an op still look at this handler? */
+bool engine_uses(const struct engine *e, const struct handler *h);
 bool engine_ready(const struct engine *e); /* every lane was asked for once, and an answer came */
 void engine_stop(struct engine *e, csn_usec now); /* take no more; settle, give back, drop lanes */
 bool engine_stopped(const struct engine *e,

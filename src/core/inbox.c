@@ -1,6 +1,7 @@
 /* inbox.c: see inbox.h. Top down: take, apply, decide, park, acknowledge. */
 #include "core/inbox.h"
 #include "base/error.h"
+#include "core/batch.h"
 #include "core/route.h"
 #include <stdlib.h>
 
@@ -9,27 +10,31 @@
 static bool delivery_alloc(struct delivery *d, enum source source, uint32_t rows, size_t bytes,
                            csn_usec pause) {
     d->source = source;
-    d->batch.cap = rows;
-    d->batch.msg = calloc(rows, sizeof *d->batch.msg);
-    arena_init(&d->batch.arena, bytes * 2 + ((size_t)4 << 20));
     d->due = true;
     d->again = source == SOURCE_BROKER; /* an earlier life of this lane may hold deliveries */
     d->pause = pause;
-    return d->batch.msg != NULL;
+    return batch_init(&d->batch, rows, bytes);
+}
+
+/* Room to apply so many messages, while none is being applied. */
+static bool room_grow(struct inbox *b, uint32_t rows) {
+    if (b->room >= rows)
+        return true;
+    bool ok = array_renew(&b->item, rows, sizeof *b->item) &&
+              array_renew(&b->park, rows, sizeof *b->park) &&
+              array_renew(&b->again, rows, sizeof *b->again) &&
+              array_renew(&b->done, rows, sizeof *b->done);
+    b->room = ok ? rows : b->room;
+    return ok;
 }
 
 csn_status inbox_init(struct inbox *b, csn_error *err) {
-    size_t n = b->rows;
-    b->item = calloc(n, sizeof *b->item);
-    b->park = calloc(n, sizeof *b->park);
-    b->again = calloc(n, sizeof *b->again);
-    b->done = calloc(n, sizeof *b->done);
     b->most = b->rows;
     b->apply_op.kind = OP_APPLY;
     b->park_op.kind = OP_PARK;
     b->ack_op.kind = OP_ACK;
     b->recover.kind = OP_RECOVER;
-    bool ok = b->item && b->park && b->again && b->done;
+    bool ok = room_grow(b, b->rows);
     ok &= delivery_alloc(&b->slot[SOURCE_BROKER], SOURCE_BROKER, b->rows, b->bytes, b->pause_min);
     ok &= delivery_alloc(&b->slot[SOURCE_WORK], SOURCE_WORK, b->rows, b->bytes, b->pause_min);
     return ok ? CSN_OK : error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "inbox of %s", b->consumer);
@@ -37,8 +42,7 @@ csn_status inbox_init(struct inbox *b, csn_error *err) {
 
 void inbox_free(struct inbox *b) {
     for (int i = 0; i < 2; i++) {
-        free(b->slot[i].batch.msg);
-        arena_free(&b->slot[i].batch.arena);
+        batch_free(&b->slot[i].batch);
     }
     free(b->item);
     free(b->park);
@@ -77,9 +81,14 @@ static void store_well(struct inbox *b) {
 
 /* ---- take ---- */
 
+/* How many may be taken: what there is room for when they come, and when they are applied. */
+static uint32_t take_limit(const struct inbox *b, struct delivery *d) {
+    uint32_t limit = batch_grow(&d->batch, b->rows) ? b->rows : d->batch.cap;
+    return limit < b->room ? limit : b->room;
+}
+
 static void fresh_batch(struct inbox *b, struct delivery *d, csn_usec now) {
-    arena_reset(&d->batch.arena);
-    d->batch.n = 0;
+    batch_reset(&d->batch, b->bytes);
     d->state = DELIVERY_ASKED;
     d->taken_at = now;
     d->lease_end = now + b->lease - b->lease / 16;
@@ -100,7 +109,7 @@ static void submit_receive(struct inbox *b, csn_usec now) {
     copy_text(op->receive.token, sizeof op->receive.token, d->token);
     op->receive.lanes = my_parts(b);
     op->receive.epoch = d->epoch;
-    op->receive.limit = b->rows;
+    op->receive.limit = take_limit(b, d);
     op->receive.bytes = b->bytes;
     op->receive.lease = b->lease;
     op->receive.longest_lease = b->lease * 4;
@@ -122,7 +131,7 @@ static void submit_work(struct inbox *b, csn_usec now) {
     copy_text(op->claim.token, sizeof op->claim.token, d->token);
     op->claim.lanes = inbox_slots(b);
     op->claim.epoch = d->epoch;
-    op->claim.limit = b->rows;
+    op->claim.limit = take_limit(b, d);
     op->claim.park_limit = 0;
     op->claim.bytes = b->bytes;
     op->claim.lease = b->lease;
@@ -243,6 +252,7 @@ static void stumbled(struct inbox *b, const struct op *op, csn_usec now) {
 }
 
 static void start(struct inbox *b, struct delivery *d, csn_usec now) {
+    (void)room_grow(b, b->rows); /* for what is taken from now on */
     b->now_on = d;
     b->again_n = d->batch.n;
     b->done_n = 0;

@@ -65,9 +65,9 @@ struct inbox {
     struct op apply_op, park_op, ack_op, recover;
     struct apply_item *item; /* picks of this round */
     struct park_item *park;
-    uint32_t *again; /* messages for the next round */
-    uint32_t *done;  /* messages to acknowledge */
-    uint32_t again_n, done_n;
+    uint32_t *again;                /* messages for the next round */
+    uint32_t *done;                 /* messages to acknowledge */
+    uint32_t again_n, done_n, room; /* of these four */
     uint32_t
         most; /* messages an APPLY: halved when one ran out of time, doubled when one did not */
     csn_usec retry_at, look_at;

@@ -1,6 +1,7 @@
 /* relay.c: see relay.h. Top down: the step, then claim, publish, outcomes, settle, recover. */
 #include "core/relay.h"
 #include "base/error.h"
+#include "core/batch.h"
 #include "core/route.h"
 #include <stdlib.h>
 
@@ -9,21 +10,22 @@ enum { NOT_HERE = UINT8_MAX, SETTLE_GIVE_UP = 3 /* leases after the claim */ };
 
 /* ---- making and freeing ---- */
 
+/* Room for so many messages in a flight that is free; the batch comes last, and says how many. */
+static bool flight_grow(struct flight *f, uint32_t rows) {
+    return f->batch.cap >= rows ||
+           (array_renew(&f->item, rows, sizeof *f->item) &&
+            array_renew(&f->pub, rows, sizeof *f->pub) &&
+            array_renew(&f->at, rows, sizeof *f->at) && array_renew(&f->to, rows, sizeof *f->to) &&
+            array_renew(&f->before, rows, sizeof *f->before) &&
+            array_renew(&f->published_at, rows, sizeof *f->published_at) &&
+            batch_grow(&f->batch, rows));
+}
+
 static bool flight_alloc(struct relay *r, struct flight *f) {
-    size_t n = r->rows;
-    f->batch.cap = r->rows;
-    f->batch.msg = calloc(n, sizeof *f->batch.msg);
-    f->item = calloc(n, sizeof *f->item);
-    f->pub = calloc(n, sizeof *f->pub);
-    f->at = calloc(n, sizeof *f->at);
-    f->to = calloc(n, sizeof *f->to);
-    f->before = calloc(n, sizeof *f->before);
-    f->published_at = calloc(n, sizeof *f->published_at);
-    arena_init(&f->batch.arena, r->bytes * 2 + ((size_t)4 << 20));
     f->claim.kind = OP_CLAIM;
     f->settle.kind = OP_SETTLE;
     f->renew.kind = OP_RENEW;
-    return f->batch.msg && f->item && f->pub && f->at && f->to && f->before && f->published_at;
+    return batch_init(&f->batch, 0, r->bytes) && flight_grow(f, r->rows);
 }
 
 csn_status relay_init(struct relay *r, csn_error *err) {
@@ -40,14 +42,13 @@ csn_status relay_init(struct relay *r, csn_error *err) {
 void relay_free(struct relay *r) {
     for (uint32_t i = 0; i < FLIGHTS_MAX; i++) {
         struct flight *f = &r->flight[i];
-        free(f->batch.msg);
         free(f->item);
         free(f->pub);
         free(f->at);
         free(f->to);
         free(f->before);
         free(f->published_at);
-        arena_free(&f->batch.arena);
+        batch_free(&f->batch);
     }
 }
 
@@ -143,9 +144,10 @@ static bool submit_claim(struct relay *r, uint64_t also, csn_usec now) {
         lanes && f && !r->stopping && r->due && now >= r->rest_until ? claim_limit(r, now) : 0;
     if (limit == 0)
         return false;
+    if (!flight_grow(f, limit))
+        limit = f->batch.cap;
     struct op *op = &f->claim;
-    arena_reset(&f->batch.arena);
-    f->batch.n = 0;
+    batch_reset(&f->batch, r->bytes);
     f->state = FLIGHT_CLAIMING;
     f->lanes = lanes;
     f->abandoned = 0;
