@@ -557,6 +557,69 @@ bool config_get(const struct config *c, const char *path, char *ret, size_t size
     return !t.full;
 }
 
+/* ---- another configuration ---- */
+
+struct reloading {
+    struct config *now;
+    const struct config *next;
+    config_changed *changed;
+    void *arg;
+};
+
+static void reload_value(struct reloading *r, const struct config_key *k, const char *path) {
+    char before[URL_MAX_ + 32], after[URL_MAX_ + 32];
+    if (!config_get(r->now, path, before, sizeof(before)) ||
+        !config_get(r->next, path, after, sizeof(after)) || strcmp(before, after) == 0)
+        return;
+    r->changed(r->arg, k, path, before, after);
+    if (k->reload == CONFIG_RELOAD_LIVE && config_put(r->now, path, after, NULL) != CSN_OK)
+        r->changed(r->arg, NULL, path, after, before); /* cannot be: next was checked */
+}
+
+/* The long form of a match is the same field. */
+static bool is_long_form(const struct config_key *k) {
+    return strstr(k->path, ".match.event_type") != NULL;
+}
+
+/* Things that a has and b has not. */
+static void reload_missing(struct reloading *r, const struct config *a, const struct config *b,
+                           enum config_section s, bool came) {
+    char path[CONFIG_PATH_MAX];
+    for (uint32_t i = 0; config_thing_at(a, s, i, path, sizeof(path)); i++)
+        if (thing_find((struct config *)(uintptr_t)b, s, bytes_of(part_next(path))) == NULL)
+            r->changed(r->arg, NULL, path, came ? NULL : "", came ? "" : NULL);
+}
+
+static void reload_order(struct reloading *r) {
+    for (uint32_t i = 0; i < r->now->routes && i < r->next->routes; i++) {
+        if (strcmp(r->now->route[i].name, r->next->route[i].name) == 0)
+            continue;
+        r->changed(r->arg, NULL, "routes", r->now->route[i].name, r->next->route[i].name);
+        return;
+    }
+}
+
+void config_reload(struct config *now, const struct config *next, config_changed *f, void *arg) {
+    struct reloading r = {now, next, f, arg};
+    char path[CONFIG_PATH_MAX], thing[CONFIG_PATH_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const struct config_key *k = &keys[i];
+        if (k->section == CONFIG_GLOBAL)
+            reload_value(&r, k, k->path);
+        for (uint32_t t = 0; k->section != CONFIG_GLOBAL && !is_long_form(k) &&
+                             config_thing_at(now, k->section, t, thing, sizeof(thing));
+             t++) {
+            (void)snprintf(path, sizeof(path), "%s%s", thing, strchr(k->path, '*') + 1);
+            reload_value(&r, k, path);
+        }
+    }
+    for (int s = CONFIG_GLOBAL + 1; s < CONFIG_SECTION_NR; s++) {
+        reload_missing(&r, now, next, (enum config_section)s, false);
+        reload_missing(&r, next, now, (enum config_section)s, true);
+    }
+    reload_order(&r);
+}
+
 /* ---- checks between values ---- */
 
 struct checking {
@@ -683,6 +746,19 @@ static void check_urls(struct checking *w) {
     }
 }
 
+/* What may lose events is not for what everything hangs on. */
+static void check_semantics(struct checking *w, const struct config_subscription *s) {
+    char path[CONFIG_PATH_MAX], line[200];
+    struct text t, p;
+    if (!s->at_most_once || strcmp(s->criticality, "critical") != 0)
+        return;
+    text_init(&p, path, sizeof(path));
+    text_add(&p, "subscriptions.%s.semantics", s->consumer);
+    text_init(&t, line, sizeof(line));
+    message_add(&t, MSG_CONFIG_MAY_LOSE);
+    tell(w, path, ERR_CONFIG_SEMANTICS, &t);
+}
+
 static void check_section(struct checking *w, enum config_section s) {
     char line[200];
     struct text t;
@@ -704,6 +780,7 @@ uint32_t config_check(struct config *c, config_found *found, void *arg) {
     check_retry(&w, "relay", &c->relay.retry);
     for (uint32_t i = 0; i < c->subscriptions; i++) {
         char prefix[CONFIG_PATH_MAX];
+        check_semantics(&w, &c->subscription[i]);
         if (config_thing_at(c, CONFIG_SUBSCRIPTION, i, prefix, sizeof(prefix)))
             check_retry(&w, prefix, &c->subscription[i].retry);
     }

@@ -37,6 +37,8 @@ struct config_subscription {
     char store[NAME_MAX_];
     char match[NAME_MAX_ * 2];
     uint32_t partitions;
+    char criticality[12]; /* critical normal bulk */
+    bool at_most_once;    /* acked first, tried once, no inbox */
     char handler_path[URL_MAX_]; /* SQL handler file, absolute */
     struct retry_policy retry;
 };
@@ -93,6 +95,7 @@ enum config_section {
 
 enum config_reload {
     CONFIG_RELOAD_RESTART, /* a daemon takes the change at its next start */
+    CONFIG_RELOAD_LIVE,    /* or when it is told to read its configuration again */
     CONFIG_RELOAD_COMMAND  /* the next command takes it */
 };
 
@@ -151,6 +154,13 @@ bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, 
 typedef void config_found(void *arg, const char *path, int32_t code, const char *text,
                           const char *way);
 uint32_t config_check(struct config *c, config_found *found, void *arg);
+
+/* Takes the live keys of next, which was checked, over into now, and tells of every difference: key
+ * is NULL where a whole thing came or went, or the order of the routes is another. before or after
+ * is NULL where there is no value. What needs a restart stays as it is in now. */
+typedef void config_changed(void *arg, const struct config_key *key, const char *path,
+                            const char *before, const char *after);
+void config_reload(struct config *now, const struct config *next, config_changed *f, void *arg);
 
 bool config_parse_duration(const char *s, csn_usec *ret);
 bool config_parse_size(const char *s, int64_t *ret);

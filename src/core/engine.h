@@ -36,6 +36,7 @@ struct engine_subscription {
     const char *match;
     uint32_t partitions;
     const struct handler *handler;
+    bool at_most_once;
     struct retry_policy retry;
     uint32_t workers;
     struct port *apply[APPLY_WORKERS_MAX];

@@ -30,7 +30,7 @@ static bool room_grow(struct inbox *b, uint32_t rows) {
 
 csn_status inbox_init(struct inbox *b, csn_error *err) {
     b->most = b->rows;
-    b->apply_op.kind = OP_APPLY;
+    b->apply_op.kind = b->at_most_once ? OP_TRY : OP_APPLY;
     b->park_op.kind = OP_PARK;
     b->ack_op.kind = OP_ACK;
     b->recover.kind = OP_RECOVER;
@@ -162,9 +162,15 @@ static void submit_recover_and_work(struct inbox *b, csn_usec now) {
     b->apply->flush(b->apply);
 }
 
+/* At most once parks nothing. */
+static bool has_slot(const struct inbox *b, const struct delivery *d) {
+    return !b->at_most_once || d->source == SOURCE_BROKER;
+}
+
 static bool may_take(const struct inbox *b, const struct delivery *d, csn_usec now) {
-    return d->state == DELIVERY_EMPTY && d->due && now >= d->rest_until && !b->stopping &&
-           b->declared && my_parts(b) && b->state != INBOX_BROKEN && now >= b->retry_at;
+    return has_slot(b, d) && d->state == DELIVERY_EMPTY && d->due && now >= d->rest_until &&
+           !b->stopping && b->declared && my_parts(b) && b->state != INBOX_BROKEN &&
+           now >= b->retry_at;
 }
 
 static void taken(struct inbox *b, struct delivery *d, csn_usec now) {
@@ -237,18 +243,37 @@ static void let_go(struct inbox *b) {
     b->state = INBOX_IDLE;
 }
 
+static void submit_ack(struct inbox *b, uint32_t n, csn_usec now);
+
+/* What was acknowledged before and does not come to a good end: nobody will deliver it again. */
+static void lose(struct inbox *b, uint32_t msg, int32_t code, const char *text) {
+    const struct message *m = &b->now_on->batch.msg[msg];
+    b->counters->lost++;
+    note_add(b->notes, NOTE_WARN, "inbox.lost",
+             "consumer=%s event_id=%.*s code=CSN-%d error=\"%s\"", b->consumer, (int)m->id.size,
+             (const char *)m->id.data, code, text);
+}
+
+/* The store cannot. What was acked is lost then; all else comes again. */
+static void give_up(struct inbox *b) {
+    const csn_error *e = &b->apply_op.result;
+    for (uint32_t i = 0; b->at_most_once && i < b->again_n; i++)
+        lose(b, b->again[i], e->code, e->text);
+    let_go(b);
+}
+
 /* An op of the store failed: rest, then the same again, while the delivery lease lasts. */
 static void stumbled(struct inbox *b, const struct op *op, csn_usec now) {
     store_fault(b, op, now);
     if (op->result.status == CSN_FATAL && op->result.code == ERR_HANDLER_TX) {
         note_add(b->notes, NOTE_ERROR, "inbox.broken", "consumer=%s error=\"%s\"", b->consumer,
                  op->result.text);
-        let_go(b);
+        give_up(b);
         b->state = INBOX_BROKEN;
         return;
     }
     if (b->stopping || b->retry_at + b->lock_wait >= b->now_on->lease_end)
-        let_go(b);
+        give_up(b);
 }
 
 static void start(struct inbox *b, struct delivery *d, csn_usec now) {
@@ -258,7 +283,10 @@ static void start(struct inbox *b, struct delivery *d, csn_usec now) {
     b->done_n = 0;
     for (uint32_t i = 0; i < d->batch.n; i++)
         b->again[i] = i;
-    submit_apply(b, now);
+    if (b->at_most_once)
+        submit_ack(b, b->again_n, now);
+    else
+        submit_apply(b, now);
 }
 
 /* ---- decide: what is kept for later, and how ---- */
@@ -456,26 +484,32 @@ static uint32_t watermark(struct inbox *b) {
     return n;
 }
 
-static void acknowledge(struct inbox *b, csn_usec now) {
-    if (b->now_on->source == SOURCE_WORK) {
-        finish(b);
-        return;
-    }
+/* The first n of again[]. */
+static void submit_ack(struct inbox *b, uint32_t n, csn_usec now) {
     struct op *op = &b->ack_op;
-    uint32_t n = b->done_n == b->now_on->batch.n ? b->done_n : watermark(b);
-    if (n < b->now_on->batch.n)
-        b->now_on->again = true;
-    else
-        memcpy(b->again, b->done, n * sizeof *b->again);
     op->batch = &b->now_on->batch;
     op->deadline = now + b->lock_wait;
     copy_text(op->ack.consumer, sizeof op->ack.consumer, b->consumer);
     copy_text(op->ack.token, sizeof op->ack.token, b->now_on->token);
     op->ack.msg = b->again;
     op->ack.n = n;
+    op->ack.acked = 0;
     b->state = INBOX_ACKING;
     b->out->submit(b->out, op);
     b->out->flush(b->out);
+}
+
+static void acknowledge(struct inbox *b, csn_usec now) {
+    if (b->now_on->source == SOURCE_WORK) {
+        finish(b);
+        return;
+    }
+    uint32_t n = b->done_n == b->now_on->batch.n ? b->done_n : watermark(b);
+    if (n < b->now_on->batch.n)
+        b->now_on->again = true;
+    else
+        memcpy(b->again, b->done, n * sizeof *b->again);
+    submit_ack(b, n, now);
 }
 
 static void after_round(struct inbox *b, csn_usec now) {
@@ -502,12 +536,86 @@ static bool took_too_long(struct inbox *b, struct op *op) {
     return true;
 }
 
+/* ---- at most once ---- */
+
+/* Nothing is tried unless all of the batch is surely acknowledged: what is not comes again. */
+static void acked_first(struct inbox *b, csn_usec now) {
+    const struct op *op = &b->ack_op;
+    uint32_t n = b->now_on->batch.n;
+    if (op->result.status == CSN_OK && op->ack.acked == n) {
+        store_well(b);
+        submit_apply(b, now);
+        return;
+    }
+    bool ok = op->result.status == CSN_OK;
+    bool unknown = !ok && op->result.status != CSN_AGAIN;
+    b->counters->lost += ok ? op->ack.acked : 0;
+    b->counters->maybe_lost += unknown ? n : 0;
+    if (unknown || (ok && op->ack.acked))
+        note_add(b->notes, NOTE_WARN, "inbox.lost", "consumer=%s events=%u error=\"%s; not run\"",
+                 b->consumer, ok ? op->ack.acked : n,
+                 ok ? "others of their batch are somebody else's" : "the ack has no answer");
+    let_go(b);
+}
+
+/* The outcome of these is not known: they are not tried again. */
+static void tried_unknown(struct inbox *b, const struct op *op) {
+    b->counters->apply_unknown++;
+    b->counters->maybe_lost += op->apply.n;
+    note_add(b->notes, NOTE_WARN, "inbox.lost", "consumer=%s events=%u error=\"%s; not repeated\"",
+             b->consumer, op->apply.n, op->result.text);
+}
+
+static void tried(struct inbox *b, csn_usec now) {
+    const struct op *op = &b->apply_op;
+    uint32_t picks = op->apply.n, rest = b->again_n - picks;
+    b->again_n = 0;
+    for (uint32_t i = 0; i < picks; i++) {
+        const struct apply_item *a = &b->item[i];
+        if (a->out == APPLY_VERDICT)
+            count_verdict(b, a->verdict);
+        if (a->out != APPLY_VERDICT || !commits(a->verdict))
+            lose(b, a->msg, a->code, a->text);
+    }
+    b->counters->emitted += op->apply.emitted;
+    b->emitted |= op->apply.emitted > 0;
+    memmove(b->again, b->again + picks, rest * sizeof *b->again);
+    b->again_n = rest;
+    if (rest)
+        submit_apply(b, now);
+    else
+        finish(b);
+}
+
+static void try_failed(struct inbox *b, csn_usec now) {
+    const struct op *op = &b->apply_op;
+    uint32_t rest = b->again_n - op->apply.n;
+    if (op->result.status == CSN_AGAIN || op->result.status == CSN_NOMEM ||
+        op->result.code == ERR_HANDLER_TX) {
+        stumbled(b, op, now); /* nothing happened */
+        return;
+    }
+    store_fault(b, op, now);
+    tried_unknown(b, op);
+    memmove(b->again, b->again + op->apply.n, rest * sizeof *b->again);
+    b->again_n = rest;
+    if (rest == 0)
+        finish(b); /* else the next step goes on after the rest */
+}
+
 static void applied(struct inbox *b, csn_usec now) {
     struct op *op = &b->apply_op;
     op->state = OP_IDLE;
     bool alone = took_too_long(b, op);
     if (op->result.status == CSN_OK && !alone && op->apply.n == b->most)
         b->most = b->most < b->rows / 2 ? b->most * 2 : b->rows;
+    if (b->at_most_once) {
+        if (op->result.status == CSN_OK)
+            tried(b, now);
+        else
+            try_failed(b, now);
+        return;
+    }
     if (op->result.status != CSN_OK) {
         b->counters->apply_unknown += op->result.status == CSN_UNKNOWN;
         stumbled(b, op, now);
@@ -565,6 +673,10 @@ static void acked(struct inbox *b, csn_usec now) {
     else {
         store_fault(b, op, now);
         b->now_on->again = true; /* it comes again, and the inbox knows it */
+    }
+    if (b->at_most_once) {
+        acked_first(b, now);
+        return;
     }
     finish(b);
 }
@@ -659,7 +771,7 @@ void inbox_found(struct inbox *b, enum source source) {
 
 bool inbox_wants_watch(const struct inbox *b, enum source source) {
     const struct delivery *d = &b->slot[source];
-    return !b->stopping && my_parts(b) && d->state == DELIVERY_EMPTY && !d->due &&
+    return has_slot(b, d) && !b->stopping && my_parts(b) && d->state == DELIVERY_EMPTY && !d->due &&
            !(b->pushed && source == SOURCE_BROKER);
 }
 

@@ -8,10 +8,14 @@
  *                                      └──────────────┴─ behind one that turned out dead: apply again
  *
  * What always holds:
- * - One APPLY or PARK is open at a time, so that the events of a partition are applied one after
+ * - One APPLY, PARK or TRY is open at a time, so that the events of a partition are applied one after
  *   the other.
  * - Nothing is acknowledged before the transaction that holds its effect, or its parked row, is
  *   committed.
+ * - At most once is the other way round, and a verb of its own: RECEIVE ▶ ACK ▶ TRY, no inbox, no
+ *   work rows. Nothing is tried before all of the batch is acknowledged; an ACK or a TRY whose
+ *   outcome is unknown is not repeated. What does not end well is lost: counted, and named in the
+ *   log.
  * - A store that cannot (full, locked, away) stops the machine: no ack, no effect; the same batch
  *   is tried again until its delivery lease is nearly over, then it is let go and delivered once
  *   more. An unknown commit is asked again: the inbox decides.
@@ -40,14 +44,21 @@ struct delivery { /* one of the two inputs */
     csn_usec rest_until, pause;
 };
 
-enum inbox_state { INBOX_IDLE, INBOX_APPLYING, INBOX_PARKING, INBOX_ACKING, INBOX_BROKEN };
+enum inbox_state {
+    INBOX_IDLE,
+    INBOX_APPLYING, /* or trying */
+    INBOX_PARKING,
+    INBOX_ACKING,
+    INBOX_BROKEN
+};
 
 struct inbox {
     const char *consumer, *store; /* names */
     struct lanes *lanes;          /* of the partitions */
     uint64_t part_mask;           /* partitions of this worker */
     struct port *apply, *out;
-    bool pushed; /* the broker has no watch: RECEIVE waits by itself */
+    bool pushed;       /* the broker has no watch: RECEIVE waits by itself */
+    bool at_most_once; /* acked first, tried once */
     const struct handler *handler;
     struct counters *counters; /* of the consumer's store */
     struct notes *notes;

@@ -38,6 +38,7 @@ enum op_kind {
     OP_RECOVER, /* relay: put back what expired or waited long enough */
     OP_APPLY,   /* apply: inbox row, handler, result events: one transaction */
     OP_PARK,    /* apply: keep what was not applied, with its evidence */
+    OP_TRY,     /* apply: handler and result events without an inbox, of what was acked before */
     /* of a broker */
     OP_DECLARE, /* bindings, partitions, topology */
     OP_PUBLISH,
@@ -286,7 +287,7 @@ struct op {
             struct apply_item *item;
             uint32_t n;
             uint32_t emitted; /* out: result events written */
-        } apply;
+        } apply; /* TRY, too: source is the broker, the token is not used */
         struct {
             char consumer[NAME_MAX_];
             enum source source;

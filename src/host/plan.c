@@ -217,6 +217,7 @@ static csn_status start_subscription(struct plan *p, uint32_t i, csn_error *err)
                                       .match = c->match,
                                       .partitions = c->partitions,
                                       .handler = &p->handler[i],
+                                      .at_most_once = c->at_most_once,
                                       .retry = c->retry,
                                       .workers =
                                           apply > APPLY_WORKERS_MAX ? APPLY_WORKERS_MAX : apply};

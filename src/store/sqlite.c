@@ -406,6 +406,7 @@ static const struct verb verbs[OP_KIND_NR] = {
     [OP_RECOVER] = {sqlite_recover, sqlite_recover_idle, FAIL_STORE_RECOVER, FAIL_RECOVER_UPDATED,
                     NO_PLACE},
     [OP_APPLY] = {sqlite_apply, NULL, NO_PLACE, NO_PLACE, FAIL_INBOX_COMMITTED},
+    [OP_TRY] = {sqlite_try, NULL, FAIL_INBOX_ACKED, FAIL_TRY_HANDLED, FAIL_TRY_COMMITTED},
     [OP_PARK] = {sqlite_park, NULL, NO_PLACE, NO_PLACE, FAIL_PARK_COMMITTED},
     [OP_DECLARE] = {sqlite_declare, NULL, NO_PLACE, NO_PLACE, NO_PLACE},
     [OP_PUBLISH] = {sqlite_publish, NULL, FAIL_BROKER_PUBLISH, NO_PLACE, FAIL_BROKER_STORED},
@@ -456,6 +457,7 @@ static void forget(struct op *op) {
         op->recover.more = false;
         break;
     case OP_APPLY:
+    case OP_TRY:
         for (uint32_t i = 0; i < op->apply.n; i++)
             op->apply.item[i].out = APPLY_NONE;
         op->apply.emitted = 0;
@@ -652,7 +654,7 @@ static void run(void *conn, struct op *group) {
 const struct store_driver sqlite_driver = {
     .scheme = "sqlite",
     .ops = 1u << OP_LEASE | 1u << OP_WATCH | 1u << OP_CLAIM | 1u << OP_SETTLE | 1u << OP_RENEW |
-           1u << OP_RECOVER | 1u << OP_APPLY | 1u << OP_PARK | 1u << OP_DECLARE | 1u << OP_PUBLISH |
+           1u << OP_RECOVER | 1u << OP_APPLY | 1u << OP_PARK | 1u << OP_TRY | 1u << OP_DECLARE | 1u << OP_PUBLISH |
            1u << OP_RECEIVE | 1u << OP_ACK,
     .open = open_conn,
     .run = run,

@@ -119,6 +119,7 @@ csn_status sqlite_settle(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_renew(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_recover(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_apply(struct sqlite_conn *c, struct op *op);
+csn_status sqlite_try(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_park(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_declare(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_publish(struct sqlite_conn *c, struct op *op);

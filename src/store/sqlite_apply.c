@@ -1,4 +1,5 @@
-/* sqlite_apply.c: APPLY on SQLite: inbox row, handler and result events in one transaction.
+/* sqlite_apply.c: APPLY on SQLite: inbox row, handler and result events in one transaction; and TRY,
+ * which is the handler and its result events alone.
  *
  * Two savepoints deep. "csn_batch" is round the whole batch: its RELEASE fails when a handler ended
  * or swapped the transaction, which is CSN_FATAL, CSN-4011. "csn_event" is round each message: inbox
@@ -300,7 +301,8 @@ static void begin_item(struct apply *a, uint32_t i, char id[DIGEST_ID_SIZE]) {
     message_digest(&a->m, a->digest);
 }
 
-csn_status sqlite_apply(struct sqlite_conn *c, struct op *op) {
+/* The savepoint round the batch, one() for each message in it. */
+static csn_status each(struct sqlite_conn *c, struct op *op, csn_status (*one)(struct apply *a)) {
     char id[DIGEST_ID_SIZE];
     if (op->apply.n > BATCH_MAX)
         return error_set(&op->result, CSN_INVALID, ERR_BUG, "apply: %u messages", op->apply.n);
@@ -317,11 +319,35 @@ csn_status sqlite_apply(struct sqlite_conn *c, struct op *op) {
     c->deadline = sqlite_after(sqlite_steady(), c->given);
     for (uint32_t i = 0; i < op->apply.n && st == CSN_OK; i++) {
         begin_item(&a, i, id);
-        st = apply_one(&a);
+        st = one(&a);
     }
     if (st == CSN_OK)
         st = sqlite_savepoint(c, "RELEASE csn_batch", a.err);
     for (uint32_t i = 0; i < op->apply.n && st != CSN_OK; i++)
         op->apply.item[i].out = APPLY_NONE;
     return st;
+}
+
+csn_status sqlite_apply(struct sqlite_conn *c, struct op *op) {
+    return each(c, op, apply_one);
+}
+
+/* At most once: the handler alone, no row of ours. */
+static csn_status try_one(struct apply *a) {
+    uint32_t emitted = 0;
+    csn_status st = sqlite_savepoint(a->c, "SAVEPOINT csn_event", a->err);
+    if (st == CSN_OK)
+        st = sqlite_handle(a->c, a->op, &a->m, a->item, &emitted);
+    if (st != CSN_OK)
+        return st;
+    a->item->out = APPLY_VERDICT;
+    if (commits(a->item->verdict))
+        a->op->apply.emitted += emitted;
+    else
+        st = sqlite_savepoint(a->c, "ROLLBACK TO csn_event", a->err);
+    return st == CSN_OK ? sqlite_savepoint(a->c, "RELEASE csn_event", a->err) : st;
+}
+
+csn_status sqlite_try(struct sqlite_conn *c, struct op *op) {
+    return each(c, op, try_one);
 }

@@ -120,6 +120,7 @@ enum role role_of(const struct op *op) {
         [OP_SETTLE] = ROLE_RELAY,     [OP_RENEW] = ROLE_RELAY,       [OP_RECOVER] = ROLE_RELAY,
         [OP_APPLY] = ROLE_APPLY,      [OP_PARK] = ROLE_APPLY,        [OP_DECLARE] = ROLE_QUEUE_IN,
         [OP_PUBLISH] = ROLE_QUEUE_IN, [OP_RECEIVE] = ROLE_QUEUE_OUT, [OP_ACK] = ROLE_QUEUE_OUT,
+        [OP_TRY] = ROLE_APPLY,
     };
     enum work_table table = op->kind == OP_CLAIM     ? op->claim.table
                             : op->kind == OP_SETTLE  ? op->settle.table

@@ -748,52 +748,125 @@ static void a_batch_keeps_the_order_of_its_keys(void **state) {
     }
 }
 
-const struct CMUnitTest suite_apply[] = {TEST(i7_done_writes_inbox_and_effect),
-                                         TEST(a_refusal_commits),
-                                         TEST(a_duplicate_commits),
-                                         TEST(late_commits),
-                                         TEST(w84_done_emits_once),
-                                         TEST(w85_early_leaves_nothing),
-                                         TEST(w85_conflict_leaves_nothing),
-                                         TEST(w85_poison_leaves_nothing),
-                                         TEST(w85_retry_leaves_nothing),
-                                         TEST(w85_unknown_leaves_nothing),
-                                         TEST(w91_a_statement_that_fails_is_a_retry),
-                                         TEST(a_payload_without_the_field_is_poison),
-                                         TEST(a_handler_may_be_a_function),
-                                         TEST(an_expired_item_is_late_without_running),
-                                         TEST(an_expired_item_that_was_done_is_seen),
-                                         TEST(a_result_event_hands_its_context_on),
-                                         TEST(w10_result_events_draw_versions),
-                                         TEST(a_rolled_back_version_is_drawn_again),
-                                         TEST(w68_the_effect_comes_once),
-                                         TEST(w68_twice_in_one_batch),
-                                         TEST(consumers_do_not_know_each_other),
-                                         TEST(w14_ids_are_compared_byte_by_byte),
-                                         TEST(m30_an_id_of_128_bytes_is_kept_whole),
-                                         TEST(w80_two_connections_one_id),
-                                         TEST(w80_two_connections_one_after_the_other),
-                                         TEST(w75_another_content_is_a_mismatch),
-                                         TEST(where_it_came_from_is_no_content),
-                                         TEST(what_is_parked_waits),
-                                         TEST(what_is_dead_is_aside),
-                                         TEST(what_is_in_conflict_is_aside),
-                                         TEST(w88_a_purged_inbox_does_not_run_a_dead_letter_again),
-                                         TEST(w94_behind_a_retry_in_the_batch),
-                                         TEST(w94_behind_an_early_one_in_the_batch),
-                                         TEST(w94_behind_an_unknown_one_in_the_batch),
-                                         TEST(w94_behind_poison_in_the_batch),
-                                         TEST(w94_behind_a_conflict_in_the_batch),
-                                         TEST(w94_behind_what_is_parked),
-                                         TEST(w94_behind_what_is_parked_with_the_same_version),
-                                         TEST(w10_an_equal_version_stays_behind_what_is_parked),
-                                         TEST(w93_what_comes_before_the_parked_head_is_applied),
-                                         TEST(w93_the_predecessor_wakes_what_came_early),
-                                         TEST(w93_another_key_wakes_nobody),
-                                         TEST(what_was_parked_is_applied_in_order),
-                                         TEST(a_parked_event_that_is_refused_goes_on_too),
-                                         TEST(a_parked_event_without_success_stays),
-                                         TEST(w86_a_stale_worker_is_fenced),
-                                         TEST(w83_a_handler_that_swaps_the_transaction_is_fatal),
-                                         TEST(a_batch_keeps_the_order_of_its_keys),
-                                         TEST_END};
+/* ---- try: at most once ---- */
+
+static struct op *try_op(struct suite *s, struct batch *b) {
+    struct op *op = apply_op(s, "c", b);
+    op->kind = OP_TRY;
+    return op;
+}
+
+static void a_try_leaves_its_effect_and_no_inbox_row(void **state) {
+    struct suite *s = *state;
+    struct op *op = try_op(s, one_message(s, "e1", "k", 1, SAYS_EMIT("done")));
+
+    run(s, op);
+    expect_out(op, 0, APPLY_VERDICT);
+    assert_int_equal(op->apply.item[0].verdict, CSN_DONE);
+    assert_int_equal(op->apply.emitted, 1);
+    assert_int_equal(effects(s, "e1"), 1);
+    assert_int_equal(results(s, "e1"), 1);
+    expect_no_inbox(s, "c", "e1");
+}
+
+static void a_try_that_does_not_commit_leaves_nothing_and_its_neighbours_stay(void **state) {
+    struct suite *s = *state;
+    struct batch *b = new_batch(s);
+    struct dead_row none;
+
+    add_message(s, b, "e1", "k", 1, SAYS_EMIT("done"));
+    add_message(s, b, "e2", "k", 2, SAYS_EMIT("retry"));
+    add_message(s, b, "e3", "k", 3, SAYS_EMIT("poison"));
+    add_message(s, b, "e4", "k", 4, SAYS_EMIT("refused"));
+    struct op *op = try_op(s, b);
+    run(s, op);
+    assert_int_equal(op->apply.item[0].verdict, CSN_DONE);
+    assert_int_equal(op->apply.item[1].verdict, CSN_RETRY);
+    assert_int_equal(op->apply.item[1].code, 4008);
+    assert_int_equal(op->apply.item[2].verdict, CSN_POISON);
+    assert_int_equal(op->apply.item[3].verdict, CSN_REFUSED); /* nothing holds a key here */
+    assert_int_equal(op->apply.emitted, 2);
+    assert_int_equal(effects(s, "e1") + effects(s, "e4"), 2);
+    assert_int_equal(effects(s, "e2") + effects(s, "e3"), 0);
+    assert_int_equal(results(s, "e2") + results(s, "e3"), 0);
+    assert_int_equal(s->w->dead(s->w, "c", "e3", &none, 1), 0);
+    expect_no_inbox(s, "c", "e2");
+}
+
+static void a_try_of_an_expired_one_does_not_run_it(void **state) {
+    struct suite *s = *state;
+    struct op *op = try_op(s, one_message(s, "e1", "k", 1, SAYS_EMIT("done")));
+
+    op->apply.item[0].expired = true;
+    run(s, op);
+    assert_int_equal(op->apply.item[0].verdict, CSN_LATE);
+    assert_int_equal(op->apply.item[0].code, 3009);
+    assert_int_equal(effects(s, "e1"), 0);
+}
+
+static void a_try_knows_nothing_of_an_earlier_one(void **state) {
+    struct suite *s = *state;
+
+    for (int i = 1; i <= 2; i++) {
+        struct op *op = try_op(s, one_message(s, i == 1 ? "e1" : "e2", "k", 1, SAYS("done")));
+        run(s, op);
+        expect_out(op, 0, APPLY_VERDICT);
+    }
+    apply_one(s, "e3", SAYS("retry"));
+    assert_int_equal(effects(s, "e1") + effects(s, "e2"), 2);
+}
+
+const struct CMUnitTest suite_apply[] = {
+    TEST(i7_done_writes_inbox_and_effect),
+    TEST(a_refusal_commits),
+    TEST(a_duplicate_commits),
+    TEST(late_commits),
+    TEST(w84_done_emits_once),
+    TEST(w85_early_leaves_nothing),
+    TEST(w85_conflict_leaves_nothing),
+    TEST(w85_poison_leaves_nothing),
+    TEST(w85_retry_leaves_nothing),
+    TEST(w85_unknown_leaves_nothing),
+    TEST(w91_a_statement_that_fails_is_a_retry),
+    TEST(a_payload_without_the_field_is_poison),
+    TEST(a_handler_may_be_a_function),
+    TEST(an_expired_item_is_late_without_running),
+    TEST(an_expired_item_that_was_done_is_seen),
+    TEST(a_result_event_hands_its_context_on),
+    TEST(w10_result_events_draw_versions),
+    TEST(a_rolled_back_version_is_drawn_again),
+    TEST(w68_the_effect_comes_once),
+    TEST(w68_twice_in_one_batch),
+    TEST(consumers_do_not_know_each_other),
+    TEST(w14_ids_are_compared_byte_by_byte),
+    TEST(m30_an_id_of_128_bytes_is_kept_whole),
+    TEST(w80_two_connections_one_id),
+    TEST(w80_two_connections_one_after_the_other),
+    TEST(w75_another_content_is_a_mismatch),
+    TEST(where_it_came_from_is_no_content),
+    TEST(what_is_parked_waits),
+    TEST(what_is_dead_is_aside),
+    TEST(what_is_in_conflict_is_aside),
+    TEST(w88_a_purged_inbox_does_not_run_a_dead_letter_again),
+    TEST(w94_behind_a_retry_in_the_batch),
+    TEST(w94_behind_an_early_one_in_the_batch),
+    TEST(w94_behind_an_unknown_one_in_the_batch),
+    TEST(w94_behind_poison_in_the_batch),
+    TEST(w94_behind_a_conflict_in_the_batch),
+    TEST(w94_behind_what_is_parked),
+    TEST(w94_behind_what_is_parked_with_the_same_version),
+    TEST(w10_an_equal_version_stays_behind_what_is_parked),
+    TEST(w93_what_comes_before_the_parked_head_is_applied),
+    TEST(w93_the_predecessor_wakes_what_came_early),
+    TEST(w93_another_key_wakes_nobody),
+    TEST(what_was_parked_is_applied_in_order),
+    TEST(a_parked_event_that_is_refused_goes_on_too),
+    TEST(a_parked_event_without_success_stays),
+    TEST(w86_a_stale_worker_is_fenced),
+    TEST(w83_a_handler_that_swaps_the_transaction_is_fatal),
+    TEST(a_batch_keeps_the_order_of_its_keys),
+    TEST(a_try_leaves_its_effect_and_no_inbox_row),
+    TEST(a_try_that_does_not_commit_leaves_nothing_and_its_neighbours_stay),
+    TEST(a_try_of_an_expired_one_does_not_run_it),
+    TEST(a_try_knows_nothing_of_an_earlier_one),
+    TEST_END};

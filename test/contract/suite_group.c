@@ -188,6 +188,28 @@ static void w79_an_apply_cut_after_commit_is_seen(void **state) {
     assert_int_equal(s->w->results(s->w, "e1", &row, 1), 1);
 }
 
+static void cut_try(struct suite *s, enum world_cut cut) {
+    struct op *op = apply_op(s, "c", one_message(s, "e1", "k", 1, SAYS_EMIT("done")));
+
+    op->kind = OP_TRY;
+    cut_on(s, op, cut);
+}
+
+static void a_try_cut_before_commit_leaves_no_trace(void **state) {
+    struct suite *s = *state;
+
+    cut_try(s, CUT_BEFORE_COMMIT);
+    assert_int_equal(s->w->effects(s->w, "c", "e1"), 0);
+}
+
+static void a_try_cut_after_commit_is_not_known(void **state) {
+    struct suite *s = *state;
+
+    cut_try(s, CUT_AFTER_COMMIT);
+    assert_int_equal(s->w->effects(s->w, "c", "e1"), 1);
+    expect_no_inbox(s, "c", "e1");
+}
+
 static void w103_a_park_cut_before_commit(void **state) {
     struct suite *s = *state;
     struct dead_row none;
@@ -474,6 +496,8 @@ const struct CMUnitTest suite_group[] = {TEST(a_group_whose_last_op_fails_leaves
                                          TEST(w49_a_publish_cut_after_commit_is_there),
                                          TEST(w78_an_apply_cut_before_commit_leaves_no_trace),
                                          TEST(w79_an_apply_cut_after_commit_is_seen),
+                                         TEST(a_try_cut_before_commit_leaves_no_trace),
+                                         TEST(a_try_cut_after_commit_is_not_known),
                                          TEST(w103_a_park_cut_before_commit),
                                          TEST(w103_a_park_cut_after_commit),
                                          TEST(w89_an_ack_cut_before_commit_is_delivered_again),

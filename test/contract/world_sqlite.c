@@ -164,6 +164,7 @@ static const char *cut_place(const struct op *op, enum world_cut cut) {
         [OP_RECOVER] = {"recover.updated", NULL},
         [OP_PUBLISH] = {"broker.publish", "broker.stored"},
         [OP_APPLY] = {"apply.handled", "inbox.committed"},
+        [OP_TRY] = {"try.handled", "try.committed"},
         [OP_PARK] = {"park.updated", "park.committed"},
         [OP_ACK] = {"broker.ack", "ack.committed"},
     };

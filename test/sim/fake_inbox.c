@@ -1,4 +1,4 @@
-/* fake_inbox.c: APPLY and PARK of the fake store. The savepoint of a message is the order of
+/* fake_inbox.c: APPLY, TRY and PARK of the fake store. The savepoint of a message is the order of
  * things here: the handler decides first, and only a verdict that commits is followed by writes. */
 #include "fake_store.h"
 
@@ -256,6 +256,43 @@ void fake_apply(struct fake_store *s, struct op *op) {
         else
             apply_parked(s, op, &op->apply.item[i], consumer);
     }
+}
+
+/* ---- try ---- */
+
+static void try_one(struct fake_store *s, struct op *op, struct apply_item *item,
+                    uint32_t consumer) {
+    const struct message *m = &op->batch->msg[item->msg];
+    const struct fake_handler *h = op->apply.handler->arg;
+    item->out = APPLY_VERDICT;
+    item->verdict =
+        item->expired ? CSN_LATE : op->apply.handler->function(m, op->apply.handler->arg);
+    item->code = item->expired ? ERR_EXPIRED : 0;
+    if (!commits(item->verdict))
+        evidence(item);
+    if (!commits(item->verdict) || item->expired)
+        return;
+    struct fake_effect *e = fake_take(s, sizeof *e);
+    *e = (struct fake_effect){.id = fake_copy(s, m->id),
+                              .key = work_key(s, consumer, m),
+                              .version = m->version,
+                              .consumer = consumer,
+                              .verdict = item->verdict};
+    fake_list_add(&s->effect, e);
+    fake_list_add(&s->effects_of[consumer], e);
+    if (h->emits && h->emits(m, h->arg)) {
+        emit(s, h, m, consumer);
+        op->apply.emitted++;
+    }
+    if (s->eyes.tried)
+        s->eyes.tried(s->eyes.arg, s, e, m->seq);
+}
+
+void fake_try(struct fake_store *s, struct op *op) {
+    uint32_t consumer = fake_consumer(s, op->apply.consumer);
+    op->apply.emitted = 0;
+    for (uint32_t i = 0; i < op->apply.n; i++)
+        try_one(s, op, &op->apply.item[i], consumer);
 }
 
 /* ---- park ---- */

@@ -388,7 +388,8 @@ void fake_run(struct fake_store *s, struct op *op) {
         [OP_LEASE] = fake_lease,     [OP_WATCH] = fake_watch,     [OP_CLAIM] = fake_claim,
         [OP_SETTLE] = fake_settle,   [OP_RENEW] = fake_renew,     [OP_RECOVER] = fake_recover,
         [OP_APPLY] = fake_apply,     [OP_PARK] = fake_park,       [OP_DECLARE] = fake_declare,
-        [OP_PUBLISH] = fake_publish, [OP_RECEIVE] = fake_receive, [OP_ACK] = fake_ack};
+        [OP_PUBLISH] = fake_publish, [OP_RECEIVE] = fake_receive, [OP_ACK] = fake_ack,
+        [OP_TRY] = fake_try};
     error_clear(&op->result);
     fake_read_clock(s);
     verbs[op->kind](s, op);

@@ -97,7 +97,7 @@ struct fake_inbox {
 };
 
 struct fake_effect { /* what a handler left: the business change */
-    struct fake_inbox *inbox;
+    struct fake_inbox *inbox; /* NULL: of a TRY */
     csn_bytes id;
     struct fake_key *key;
     uint64_t version;
@@ -172,6 +172,8 @@ struct fake_eyes {
     void (*delivered)(void *arg, struct fake_store *s, const struct fake_queue_row *q);
     void (*acked)(void *arg, struct fake_store *s, const struct fake_queue_row *q);
     void (*effect)(void *arg, struct fake_store *s, const struct fake_effect *e);
+    /* A TRY ran the handler of this message and keeps what it did. */
+    void (*tried)(void *arg, struct fake_store *s, const struct fake_effect *e, uint64_t pos);
     void (*parked)(void *arg, struct fake_store *s, const struct fake_row *r,
                    const struct park_item *p);
     void (*dead)(void *arg, struct fake_store *s, const struct fake_dead *d);
@@ -287,6 +289,7 @@ void fake_settle(struct fake_store *s, struct op *op);
 void fake_renew(struct fake_store *s, struct op *op);
 void fake_recover(struct fake_store *s, struct op *op);
 void fake_apply(struct fake_store *s, struct op *op);
+void fake_try(struct fake_store *s, struct op *op);
 void fake_park(struct fake_store *s, struct op *op);
 void fake_declare(struct fake_store *s, struct op *op);
 bool fake_declare_allowed(struct fake_store *s, const struct op *op, csn_error *err);

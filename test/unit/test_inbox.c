@@ -21,7 +21,7 @@ struct bench {
     csn_usec now;
 };
 
-static struct bench *make(void) {
+static struct bench *make_with(bool at_most_once) {
     struct bench *t = calloc(1, sizeof *t);
     assert_non_null(t);
     port_make(&t->apply);
@@ -37,6 +37,7 @@ static struct bench *make(void) {
                               .store = "stock",
                               .lanes = &t->lanes,
                               .part_mask = 0x0f,
+                              .at_most_once = at_most_once,
                               .declared = true,
                               .apply = &t->apply.port,
                               .out = &t->out.port,
@@ -57,6 +58,10 @@ static struct bench *make(void) {
                                         .age = (csn_usec)86400 * SEC}};
     assert_int_equal(inbox_init(&t->inbox, NULL), CSN_OK);
     return t;
+}
+
+static struct bench *make(void) {
+    return make_with(false);
 }
 
 static void drop(struct bench *t) {
@@ -382,6 +387,136 @@ static void expired_deliveries_are_marked_for_the_store(void **state) {
     drop(t);
 }
 
+/* ---- at most once ---- */
+
+static struct bench *make_once(void) {
+    return make_with(true);
+}
+
+/* The ACK of a batch that was received; nothing may have been tried. */
+static struct op *receive_once(struct bench *t, const char *keys) {
+    step(t);
+    assert_int_equal(t->apply.n, 0); /* parks nothing, so no work rows either */
+    answer(port_take(&t->out, OP_RECEIVE), keys);
+    step(t);
+    assert_int_equal(t->apply.n, 0);
+    return port_take(&t->out, OP_ACK);
+}
+
+static struct op *tried_once(struct bench *t, const char *keys) {
+    struct op *ack = receive_once(t, keys);
+    ack->ack.acked = ack->ack.n;
+    port_finish(ack, CSN_OK);
+    step(t);
+    return port_take(&t->apply, OP_TRY);
+}
+
+static void at_most_once_acks_all_of_it_first(void **state) {
+    (void)state;
+    struct bench *t = make_once();
+    struct op *op = tried_once(t, "aab");
+    assert_int_equal(op->apply.n, 3);
+    verdict(op, 0, CSN_DONE);
+    verdict(op, 1, CSN_RETRY);
+    verdict(op, 2, CSN_REFUSED);
+    port_finish(op, CSN_OK);
+    step(t);
+    assert_false(port_has(&t->apply, OP_PARK));
+    assert_false(port_has(&t->out, OP_ACK));
+    assert_int_equal(t->counters.acked, 3);
+    assert_int_equal(t->counters.handled, 1);
+    assert_int_equal(t->counters.refused, 1);
+    assert_int_equal(t->counters.lost, 1);
+    assert_true(port_has(&t->out, OP_RECEIVE));
+    drop(t);
+}
+
+static void without_a_whole_ack_nothing_is_tried(void **state) {
+    (void)state;
+    static const struct {
+        csn_status status;
+        uint32_t acked, lost, maybe;
+    } row[] = {{CSN_AGAIN, 0, 0, 0},
+               {CSN_UNKNOWN, 0, 0, 2},
+               {CSN_FATAL, 0, 0, 2},
+               {CSN_OK, 1, 1, 0},
+               {CSN_OK, 0, 0, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct bench *t = make_once();
+        struct op *ack = receive_once(t, "ab");
+        ack->ack.acked = row[i].acked;
+        port_finish(ack, row[i].status);
+        for (int k = 0; k < 5; k++, t->now += SEC)
+            step(t);
+        assert_false(port_has(&t->apply, OP_TRY));
+        assert_int_equal(t->counters.lost, row[i].lost);
+        assert_int_equal(t->counters.maybe_lost, row[i].maybe);
+        assert_true(port_take(&t->out, OP_RECEIVE)->receive.again); /* what was not acked */
+        drop(t);
+    }
+}
+
+static void a_try_whose_outcome_is_unknown_is_not_repeated(void **state) {
+    (void)state;
+    struct bench *t = make_once();
+    t->inbox.most = 2;
+    struct op *op = tried_once(t, "abc");
+    assert_int_equal(op->apply.n, 2);
+    port_finish(op, CSN_UNKNOWN);
+    step(t);
+    t->now += SEC;
+    step(t);
+    op = port_take(&t->apply, OP_TRY); /* the rest is */
+    assert_int_equal(op->apply.n, 1);
+    assert_int_equal(op->apply.item[0].msg, 2);
+    assert_int_equal(t->counters.maybe_lost, 2);
+    port_finish(op, CSN_UNKNOWN);
+    step(t);
+    t->now += SEC;
+    step(t);
+    assert_false(port_has(&t->apply, OP_TRY));
+    assert_int_equal(t->counters.maybe_lost, 3);
+    assert_true(port_has(&t->out, OP_RECEIVE));
+    drop(t);
+}
+
+static void a_try_that_surely_did_nothing_is_repeated_while_its_time_lasts(void **state) {
+    (void)state;
+    struct bench *t = make_once();
+    struct op *op = tried_once(t, "ab");
+    port_finish(op, CSN_AGAIN);
+    step(t);
+    t->now += SEC;
+    step(t);
+    op = port_take(&t->apply, OP_TRY);
+    assert_int_equal(op->apply.n, 2);
+    t->now += LEASE;
+    port_finish(op, CSN_AGAIN);
+    step(t);
+    t->now += SEC;
+    step(t);
+    assert_false(port_has(&t->apply, OP_TRY));
+    assert_int_equal(t->counters.lost, 2);
+    drop(t);
+}
+
+static void at_most_once_stops_with_what_it_has_in_hand(void **state) {
+    (void)state;
+    struct bench *t = make_once();
+    struct op *ack = receive_once(t, "ab");
+    inbox_stop(&t->inbox);
+    ack->ack.acked = 2;
+    port_finish(ack, CSN_OK);
+    step(t);
+    assert_false(inbox_idle(&t->inbox));
+    struct op *op = port_take(&t->apply, OP_TRY);
+    port_finish(op, CSN_AGAIN); /* the store cannot, and the stop does not wait for it */
+    step(t);
+    assert_true(inbox_idle(&t->inbox));
+    assert_int_equal(t->counters.lost, 2);
+    drop(t);
+}
+
 /* ---- lanes ---- */
 
 static struct op *ask(struct bench *t) {
@@ -456,6 +591,11 @@ int main(void) {
         cmocka_unit_test(an_unknown_park_comes_before_the_rest_of_the_batch),
         cmocka_unit_test(a_handler_that_swaps_the_transaction_stops_the_subscription),
         cmocka_unit_test(expired_deliveries_are_marked_for_the_store),
+        cmocka_unit_test(at_most_once_acks_all_of_it_first),
+        cmocka_unit_test(without_a_whole_ack_nothing_is_tried),
+        cmocka_unit_test(a_try_whose_outcome_is_unknown_is_not_repeated),
+        cmocka_unit_test(a_try_that_surely_did_nothing_is_repeated_while_its_time_lasts),
+        cmocka_unit_test(at_most_once_stops_with_what_it_has_in_hand),
         cmocka_unit_test(lanes_are_believed_until_the_own_deadline_only),
         cmocka_unit_test(a_failed_renewal_is_tried_again_soon_and_the_lanes_stay),
         cmocka_unit_test(a_stop_drops_the_lanes_once),
