@@ -17,7 +17,7 @@ fi
 # refused CONSTRAINT COLUMN EXPRESSION: the producer's own session is told, and no row is there.
 refused() {
     local before columns='event_id, aggregate_id, aggregate_version, event_type, payload' c values='' list=''
-    before=$(sql demo/orders.db 'SELECT count(*) FROM outbox_events')
+    before=$(ask orders 'SELECT count(*) FROM outbox_events')
     for c in ${columns//,/} ; do
         [ "$c" = "$2" ] && continue
         list="$list$c, "
@@ -27,11 +27,11 @@ refused() {
         *) values="$values'good', " ;;
         esac
     done
-    if sql demo/orders.db "INSERT INTO outbox_events(${list}$2) VALUES (${values}$3)" 2>refused.out; then
+    if change orders "INSERT INTO outbox_events(${list}$2) VALUES (${values}$3)" 2>refused.out; then
         echo "it was taken"
         return 1
     fi
-    says refused.out "$1" && is "$before" demo/orders.db 'SELECT count(*) FROM outbox_events'
+    says refused.out "$1" && is "$before" orders 'SELECT count(*) FROM outbox_events'
 }
 
 # Every named constraint that the tables print has an explanation, in both languages.
@@ -66,30 +66,30 @@ check 'each constraint is explained' explained
 
 status_code() { # CODE WHAT
     code "$1" consign status -c "$config" -o json >status.json || return 1
-    [ -z "${2:-}" ] || is 1 :memory: "SELECT count(*) FROM json_each(CAST(readfile('status.json') AS TEXT), '\$.needs') n
-        WHERE n.value ->> 'what' = '$2'"
+    [ -z "${2:-}" ] || test 1 = "$(json status.json "SELECT count(*)
+        FROM doc, json_each(j, '\$.needs') n WHERE n.value ->> 'what' = '$2'")"
 }
 
-sql demo/orders.db "ALTER TABLE outbox_events ADD COLUMN note TEXT DEFAULT 'mine'"
-sql demo/stock.db "ALTER TABLE consumer_inbox ADD COLUMN note TEXT DEFAULT 'mine'"
+change orders "ALTER TABLE outbox_events ADD COLUMN note TEXT DEFAULT 'mine'"
+change stock "ALTER TABLE consumer_inbox ADD COLUMN note TEXT DEFAULT 'mine'"
 check 'a column of the user is no difference' consign schema check -c "$config"
 event T-1 t 1 OrderCreated '{"sku":"A","qty":1}' status "'teleported'"
 check 'the daemon becomes ready' up a
 order 1 A 1
 check 'a table with a column of the user is worked on' within 60 settled 1 confirmed
-check '… and the column is left alone' is mine demo/orders.db "SELECT note FROM outbox_events WHERE event_id = 'E-1-1'"
+check '… and the column is left alone' is mine orders "SELECT note FROM outbox_events WHERE event_id = 'E-1-1'"
 check 'a status put in by hand is reported' status_code 1 strange_status
-check '… and never touched' is 'teleported|0' demo/orders.db \
+check '… and never touched' is 'teleported|0' orders \
     "SELECT status, attempts FROM outbox_events WHERE event_id = 'T-1'"
-sql demo/orders.db "UPDATE outbox_events SET status = 'pending' WHERE event_id = 'T-1'"
-check '… until it is put right' within 60 is sent demo/orders.db "SELECT status FROM outbox_events WHERE event_id = 'T-1'"
+change orders "UPDATE outbox_events SET status = 'pending' WHERE event_id = 'T-1'"
+check '… until it is put right' within 60 is sent orders "SELECT status FROM outbox_events WHERE event_id = 'T-1'"
 check 'then nobody is needed' within 60 status_code 0
 check 'the daemon stops clean' stop a
 
 # ---- configuration and handlers ------------------------------------------------------------------
 
 members() {
-    sql demo/orders.db 'SELECT count(*) FROM consign_members'
+    ask orders 'SELECT count(*) FROM consign_members'
 }
 
 cat >demo/bad.yaml <<'END'
@@ -144,11 +144,11 @@ unusable() {
     [ "$result" = 0 ] && says unusable.out "$text" stock 'consign explain CSN-'
 }
 
-newer() { sql demo/stock.db "UPDATE consign_meta SET value = '99' WHERE key IN ('schema', 'min_reader', 'min_writer')"; }
+newer() { change stock "UPDATE consign_meta SET value = '99' WHERE key IN ('schema', 'min_reader', 'min_writer')"; }
 no_database() { echo 'this is a text, and no database at all' >demo/stock.db; }
 missing() { rm demo/stock.db; }
-no_tables() { rm demo/stock.db && sqlite3 demo/stock.db 'CREATE TABLE other(x)'; }
-no_column() { sql demo/stock.db 'ALTER TABLE consumer_inbox DROP COLUMN last_duplicate_at'; }
+no_tables() { : >demo/stock.db && change stock 'CREATE TABLE other(x)'; }
+no_column() { change stock 'ALTER TABLE consumer_inbox DROP COLUMN last_duplicate_at'; }
 
 check 'tables of a newer version' unusable 65 CSN-2005 newer
 check 'a file that is no database' unusable 69 CSN-2002 no_database
@@ -169,13 +169,12 @@ check 'a database that must not be written' read_only
 
 # ---- locked --------------------------------------------------------------------------------------
 
-# lock DATABASE: somebody begins to write, and is stopped.
+# lock STORE: somebody begins to write, and is stopped.
 lock() {
     mkfifo "held-$1"
-    sqlite3 "demo/$1.db" <"held-$1" >"held-$1.out" 2>&1 &
+    accept-ask --hold "${url[$1]}" <"held-$1" >"held-$1.out" 2>&1 &
     pid[$1]=$!
     exec {hold}>"held-$1"
-    echo "BEGIN IMMEDIATE; SELECT 'held';" >&"$hold"
     within 60 grep -q held "held-$1.out" && kill -STOP "${pid[$1]}"
 }
 
@@ -190,9 +189,9 @@ up a
 check 'somebody holds the stock and is stopped' lock stock
 order 2 A 1
 event I-1 i 1 InventoryNoted '{"order":"none"}'
-check 'the order is sent' within 60 is sent demo/orders.db "SELECT status FROM outbox_events WHERE event_id = 'E-2-1'"
+check 'the order is sent' within 60 is sent orders "SELECT status FROM outbox_events WHERE event_id = 'E-2-1'"
 check 'the daemon says what it waits for' within 60 grep -q '"event":"store.unavailable".*stock.*locked' a.log
-check 'the other store goes on' within 60 is 1 demo/orders.db \
+check 'the other store goes on' within 60 is 1 orders \
     "SELECT count(*) FROM consumer_inbox WHERE event_id = 'I-1' AND state = 'done'"
 check '… and the order waits' settled 2 pending_inventory
 unlock stock
@@ -216,25 +215,24 @@ fill() {
 }
 
 sent_all() {
-    is 600 demo/orders.db "SELECT count(*) FROM orders WHERE order_id GLOB 'f*' AND state = 'confirmed'"
+    is 600 orders "SELECT count(*) FROM orders WHERE order_id GLOB 'f*' AND state = 'confirmed'"
 }
 
 check 'a shop on a small disk' full_shop
 check 'the daemon becomes ready there' up f
 kill -STOP "${pid[f]}"
-sql demo/orders.db "BEGIN IMMEDIATE;
-    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)
+change orders "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)
     INSERT INTO orders(order_id, sku, qty) SELECT 'f' || i, 'A', 1 FROM n;
     INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)
     SELECT 'E-' || order_id, 'order', order_id, 1, 'OrderCreated', '{\"sku\":\"A\",\"qty\":1}' FROM orders
-    WHERE order_id GLOB 'f*'; COMMIT"
+    WHERE order_id GLOB 'f*'"
 check 'the disk is full' fill
 kill -CONT "${pid[f]}"
 check 'the daemon says so' within 60 grep -q '"event":"store.*full' f.log
 check '… and lives' kill -0 "${pid[f]}"
 rm small/filler
 check 'with room again everything is handled, by itself' within 120 sent_all
-check '… once' is '600|600' demo/stock.db \
+check '… once' is '600|600' stock \
     "SELECT count(*), count(DISTINCT order_id) FROM reservation WHERE order_id GLOB 'f*'"
 check 'nobody is needed' within 60 status_code 0
 check 'the daemon stops clean at the end' stop f

@@ -212,7 +212,7 @@ check 'it is status with rates' test 'top|2|2' = \
         json_array_length(j, '\$.stores') FROM doc")"
 check 'a daemon that stops clean' stop a
 
-sql demo/orders.db "UPDATE outbox_events SET status = 'failed' WHERE event_id = 'E-8001-1'"
+change orders "UPDATE outbox_events SET status = 'failed' WHERE event_id = 'E-8001-1'"
 on_terminal 40 100 'consign status -c demo/consign.yaml; consign nonsense' </dev/null
 check 'a terminal gets colours' shown "${esc}[1mCHANNEL${esc}[0m" "${esc}[31m1${esc}[0m" "${esc}[31merror CSN-8001${esc}[0m"
 on_terminal 40 100 'NO_COLOR=1 consign status -c demo/consign.yaml; NO_COLOR=1 consign nonsense' </dev/null

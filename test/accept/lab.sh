@@ -37,9 +37,9 @@ exits() {
     return 1
 }
 
-holds() { # DATABASE SQL EXPECTED
+holds() { # URL SQL EXPECTED [VALUE…]
     local got
-    got=$(sqlite3 "$1" "$2")
+    got=$(accept-ask "$1" "$2" "${@:4}")
     [ "$got" = "$3" ] && return 0
     echo "$2: $got, wanted $3"
     return 1
@@ -72,10 +72,10 @@ check 'a store without the marker is refused' \
     exits 77 CSN-2013 consign lab run A10 --orders "$a" --stock "$b"
 check 'one of two stores is not enough' exits 64 CSN-8001 consign lab run A10 --orders "$a"
 check 'nothing was written to it' \
-    holds a.db "SELECT count(*) FROM sqlite_schema WHERE name = 'orders'" 0
-sqlite3 a.db "$insert"
+    holds "$a" "SELECT count(*) FROM sqlite_schema WHERE name = 'orders'" 0
+accept-ask "$a" "$insert" || exit 1
 check 'a store with events is not marked by accident' exits 65 CSN-8005 consign lab prepare "$a"
-check 'it has its event still' holds a.db 'SELECT count(*) FROM outbox_events' 1
+check 'it has its event still' holds "$a" 'SELECT count(*) FROM outbox_events' 1
 check 'it is marked when one is sure' exits 0 marked consign lab prepare "$a" --yes
 check 'marking twice is no mistake' exits 0 marked consign lab prepare "$a"
 check 'one marked store and one without is refused' \
@@ -83,8 +83,8 @@ check 'one marked store and one without is refused' \
 check 'the other one is marked' exits 0 lab_prepare consign lab prepare "$b" -o json
 check 'an experiment on given stores' \
     exits 0 '1 passed, 0 failed' consign lab run A10 --orders "$a" --stock "$b"
-check 'one order is in them' holds a.db 'SELECT order_id, qty FROM orders' '9001|5'
-check 'and its effect' holds b.db "SELECT available FROM stock WHERE sku = 'A'" 99995
+check 'one order is in them' holds "$a" 'SELECT order_id, qty FROM orders' '9001|5'
+check 'and its effect' holds "$b" "SELECT available FROM stock WHERE sku = 'A'" 99995
 check 'again: the stores are emptied first' \
     exits 0 '1 passed, 0 failed' consign lab run A10 --orders "$a" --stock "$b"
 check 'an experiment that is not there' exits 66 X1 consign lab run X1
@@ -92,8 +92,8 @@ check 'an unbuilt one is named by the list' exits 0 '"id":"A8","built":false' co
 check 'every experiment has its mutant' mutants_fit
 check 'one JSON document' exits 0 '"kind":"lab_run"' consign lab run A1 -o json
 consign lab run A1 -o json >run.json
-check 'its assertions are in it' holds :memory: "SELECT json_extract(readfile('run.json'), '\$.passed')
-    || ' ' || json_array_length(readfile('run.json'), '\$.items[0].checks')" '1 10'
+check 'its assertions are in it' holds memory: "SELECT json_extract(?1, '\$.passed')
+    || ' ' || json_array_length(?1, '\$.items[0].checks')" '1 10' "$(cat run.json)"
 check 'Chinese' exits 0 '由此守住' consign lab run A1 --lang zh-CN
 check 'what is kept is kept' exits 0 'kept in:' consign lab run A1 --keep kept
 check 'databases are in it' test -f kept/A1/shop/orders.db

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # test/accept/lib.sh: what the scenarios share. A scenario is a shell script that uses the program as
-# a person would and asks SQL what is true afterwards. Each check prints one line; the last line is
+# a person would and asks SQL what is true afterwards: by the name of a store, through accept-ask, so
+# that only the table of URLs here knows what kind of store it is. Each check prints one line; the last line is
 # "N passed, N failed". Bounds of time are generous: they end a wait that would not end, and measure
 # nothing.
 
@@ -12,6 +13,7 @@ passed=0 failed=0
 declare -A pid=() # of daemons and others, by name
 work=$(mktemp -d)
 cd "$work" || exit 1
+declare -A url=([orders]=sqlite:$work/demo/orders.db [stock]=sqlite:$work/demo/stock.db [memory]=memory:)
 
 leave() {
     local p
@@ -70,21 +72,29 @@ within() {
     done
 }
 
-# is VALUE DATABASE SQL: the answer is this value. One line, fields separated by |.
+# ask STORE SQL [VALUE…]: the rows, fields separated by |.
+ask() {
+    local store=$1
+    shift
+    accept-ask "${url[$store]}" "$@"
+}
+
+# change STORE SQL: all of it in one transaction.
+change() {
+    accept-ask --change "${url[$1]}" "$2"
+}
+
+# is VALUE STORE SQL [VALUE…]: the answer is this one.
 is() {
-    local got
-    got=$(sqlite3 -cmd '.timeout 10000' "$2" "$3") || return 1
-    [ "$got" = "$1" ] || { echo "is '$got', not '$1': $3"; return 1; }
+    local want=$1 got
+    shift
+    got=$(ask "$@") || return 1
+    [ "$got" = "$want" ] || { echo "is '$got', not '$want': $2"; return 1; }
 }
 
-sql() { # DATABASE SQL
-    sqlite3 -bail -cmd '.timeout 10000' "$1" "$2"
-}
-
-# json FILE SQL: the text of FILE is ?1; says what the SQL answers.
+# json FILE SQL: what the SQL answers, in which doc.j is the text of FILE.
 json() {
-    sqlite3 :memory: ".param init" ".param set :file '$1'" \
-        "WITH doc(j) AS (SELECT CAST(readfile(:file) AS TEXT)) $2"
+    ask memory "WITH doc(j) AS (SELECT ?1) $2" "$(cat "$1")"
 }
 
 # shop [WORDS…]: a shop in ./demo.
@@ -145,28 +155,26 @@ crash() {
 
 # event ID KEY VERSION TYPE PAYLOAD [COLUMN VALUE]: the five columns that a producer must know.
 event() {
-    sql demo/orders.db "INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, event_type, payload${6:+, $6})
+    change orders "INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, event_type, payload${6:+, $6})
         VALUES ('$1', '$2', $3, '$4', '$5'${7:+, $7})"
 }
 
 # order ID SKU QTY: an order and its event, as an application writes them.
 order() {
-    sql demo/orders.db "BEGIN IMMEDIATE;
-        INSERT INTO orders(order_id, sku, qty) VALUES ('$1', '$2', $3);
+    change orders "INSERT INTO orders(order_id, sku, qty) VALUES ('$1', '$2', $3);
         INSERT INTO outbox_events(event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)
-        VALUES ('E-$1-1', 'order', '$1', 1, 'OrderCreated', '{\"sku\":\"$2\",\"qty\":$3}');
-        COMMIT"
+        VALUES ('E-$1-1', 'order', '$1', 1, 'OrderCreated', '{\"sku\":\"$2\",\"qty\":$3}')"
 }
 
 # settled ID STATE: the order has this state.
 settled() {
-    is "$2" demo/orders.db "SELECT state FROM orders WHERE order_id = '$1'"
+    is "$2" orders "SELECT state FROM orders WHERE order_id = '$1'"
 }
 
 # quiet: nothing is under way.
 quiet() {
     local d
-    for d in demo/orders.db demo/stock.db; do
+    for d in orders stock; do
         is 0 "$d" "SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('pending', 'sending', 'unknown'))
             + (SELECT count(*) FROM consign_queue WHERE acked_at IS NULL)
             + (SELECT count(*) FROM consign_work)" || return 1

@@ -9,16 +9,16 @@ set -u
 digest() {
     local t
     for t in outbox_events consumer_inbox consign_queue consign_work orders; do
-        sql demo/orders.db "SELECT * FROM $t ORDER BY 1, 2"
+        ask orders "SELECT * FROM $t ORDER BY 1, 2"
     done
     for t in outbox_events consumer_inbox consign_work stock reservation stock_journal; do
-        sql demo/stock.db "SELECT * FROM $t ORDER BY 1, 2"
+        ask stock "SELECT * FROM $t ORDER BY 1, 2"
     done
 }
 
 counted() {
     local n
-    n=$(sql demo/orders.db "SELECT sum(counters ->> '\$.$1') FROM consign_members WHERE label = '$2'")
+    n=$(ask orders "SELECT sum(counters ->> '\$.$1') FROM consign_members WHERE label = '$2'")
     [ "${n:-0}" -ge 1 ] || { echo "$1 of $2: ${n:-none}"; return 1; }
 }
 
@@ -28,16 +28,16 @@ check 'a shop for the laboratory' shop --lab
 check 'A becomes ready' up a CONSIGN_NODE__NAME=A CONSIGN_FAILPOINTS="relay.confirmed=pause:$work/gate"
 order 1 A 3
 check 'A stands after the confirm' within 60 grep -q 'failpoint.pause' a.log
-check 'the row is still in its hands' is 'sending|A' demo/orders.db \
+check 'the row is still in its hands' is 'sending|A' orders \
     "SELECT status, (SELECT label FROM consign_members LIMIT 1) FROM outbox_events"
 check 'B becomes ready' up b CONSIGN_NODE__NAME=B
 check 'B finishes the order' within 60 settled 1 confirmed
 check 'all is quiet' within 60 quiet
-check 'it was sent by B' is B demo/orders.db \
+check 'it was sent by B' is B orders \
     "SELECT label FROM outbox_events JOIN consign_members ON member = sent_by"
-check 'the first copy and the second had one effect' is '2|1|1' demo/orders.db \
-    "ATTACH 'demo/stock.db' AS s; SELECT count(*), (SELECT sum(duplicates) FROM s.consumer_inbox),
-     (SELECT count(*) FROM s.reservation) FROM consign_queue WHERE subscription = 'stock'"
+check 'there were two copies' is 2 orders "SELECT count(*) FROM consign_queue WHERE subscription = 'stock'"
+check 'and one effect' is '1|1' stock \
+    "SELECT sum(duplicates), (SELECT count(*) FROM reservation) FROM consumer_inbox"
 digest >before.txt
 : >gate
 check 'A goes on' within 60 grep -q 'failpoint.resume' a.log
