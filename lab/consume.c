@@ -1,12 +1,7 @@
 /* consume.c: experiments on the consuming side: what commits together with its inbox row, and what
  * a second delivery finds. */
-#include "host/clock.h"
 #include "lab/experiments.h"
-#include "store/run.h"
-#include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static const char stock_sql[] = "SELECT available FROM stock WHERE sku = 'A'";
 static const char inbox_sql[] = "SELECT count(*) FROM consumer_inbox WHERE consumer_name = 'stock'";
@@ -102,9 +97,7 @@ void a5_no_ack(struct stage *s) {
     expect_books(s);
 }
 
-/* ---- A6 ---- */
-
-enum { ROUNDS = 24, HANDLER_SIZE = 4096, LONG_ENOUGH = 10000000 };
+/* ---- B7 ---- */
 
 /* A handler that guards nothing itself: only the inbox stands between two deliveries. */
 static const char bare_sql[] = "-- handler bare\n"
@@ -112,149 +105,6 @@ static const char bare_sql[] = "-- handler bare\n"
                                "WHERE sku = :payload.sku;\n"
                                "-- expect rows 1\n"
                                "-- verdict done\n";
-
-struct hand { /* one connection, one thread */
-    const struct store_driver *driver;
-    void *conn;
-    const struct handler *handler;
-    pthread_barrier_t *together;
-    struct batch *batch;
-    struct apply_item item[ROUNDS];
-    csn_error failed;
-};
-
-/* Both come to the barrier as often, whatever happens in between. */
-static void *apply_all(void *arg) {
-    struct hand *h = arg;
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        struct op op = {.kind = OP_APPLY, .batch = h->batch};
-        h->item[i] = (struct apply_item){.msg = i};
-        op.apply.handler = h->handler;
-        op.apply.source = SOURCE_BROKER;
-        op.apply.item = &h->item[i];
-        op.apply.n = 1;
-        (void)copy_text(op.apply.consumer, sizeof op.apply.consumer, "stock");
-        (void)pthread_barrier_wait(h->together);
-        op.deadline = clock_now() + LONG_ENOUGH;
-        h->driver->run(h->conn, &op);
-        if (op.result.status != CSN_OK)
-            h->failed = op.result;
-    }
-    return NULL;
-}
-
-static void race(struct stage *s, struct hand *hand) {
-    pthread_barrier_t together;
-    pthread_t other;
-    if (pthread_barrier_init(&together, NULL, 2) != 0) {
-        stage_break(s, ERR_NO_MEMORY, "barrier");
-        return;
-    }
-    hand[0].together = hand[1].together = &together;
-    if (pthread_create(&other, NULL, apply_all, &hand[1]) == 0) {
-        (void)apply_all(&hand[0]);
-        (void)pthread_join(other, NULL);
-    } else {
-        stage_break(s, ERR_NO_MEMORY, "thread");
-    }
-    (void)pthread_barrier_destroy(&together);
-}
-
-static void fill_messages(struct message *m, char (*id)[16]) {
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        (void)snprintf(id[i], 16, "E-%u", 600 + i);
-        m[i] = (struct message){.id = bytes_of(id[i]),
-                                .aggregate_type = bytes_of("order"),
-                                .aggregate_id = bytes_of(id[i]),
-                                .event_type = bytes_of("OrderCreated"),
-                                .payload = bytes_of("{\"sku\":\"C\",\"qty\":1}"),
-                                .version = 1,
-                                .seq = i + 1,
-                                .schema_version = 1,
-                                .attempts = 1,
-                                .expires_in = CSN_USEC_NEVER};
-    }
-}
-
-static uint32_t outcomes(const struct hand *h, enum apply_out out) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < ROUNDS; i++)
-        n += h->item[i].out == out;
-    return n;
-}
-
-static void compare(struct stage *s, const struct hand *hand) {
-    char got[64];
-    uint32_t ran = outcomes(&hand[0], APPLY_VERDICT) + outcomes(&hand[1], APPLY_VERDICT);
-    uint32_t seen = outcomes(&hand[0], APPLY_SEEN) + outcomes(&hand[1], APPLY_SEEN);
-    for (int i = 0; i < 2; i++)
-        if (hand[i].failed.status != CSN_OK)
-            stage_broke(s, &hand[i].failed);
-    (void)snprintf(got, sizeof got, "%u", ran);
-    expect(s, ran == ROUNDS,
-           TEXT("of 48 deliveries 24 ran the handler", "48 次投递中 24 次运行了处理器"), "24", got);
-    (void)snprintf(got, sizeof got, "%u", seen);
-    expect(s, seen == ROUNDS, TEXT("the other 24 found the event done", "其余 24 次查得已处理"),
-           "24", got);
-    stage_step(s,
-               TEXT("connection 1 came first %u times, connection 2 %u times",
-                    "连接 1 先到 %u 次，连接 2 先到 %u 次"),
-               outcomes(&hand[0], APPLY_VERDICT), outcomes(&hand[1], APPLY_VERDICT));
-}
-
-static void open_and_race(struct stage *s, const struct handler *h) {
-    struct message message[ROUNDS];
-    char id[ROUNDS][16];
-    struct batch batch = {.msg = message, .n = ROUNDS, .cap = ROUNDS};
-    struct hand *hand = calloc(2, sizeof *hand);
-    csn_error err = {.status = CSN_OK};
-    const struct store_driver *d = store_driver_for(s->url[STOCK], &err);
-    fill_messages(message, id);
-    for (int i = 0; hand && d && i < 2 && err.status == CSN_OK; i++) {
-        hand[i] = (struct hand){.driver = d, .handler = h, .batch = &batch};
-        err.status = d->open(s->url[STOCK], ROLE_APPLY, &hand[i].conn, &err);
-    }
-    if (!hand || !d || err.status != CSN_OK) {
-        stage_broke(s, hand ? &err : &(csn_error){.status = CSN_NOMEM, .code = ERR_NO_MEMORY});
-    } else {
-        race(s, hand);
-        compare(s, hand);
-    }
-    for (int i = 0; hand && d && i < 2; i++)
-        d->close(hand[i].conn);
-    free(hand);
-}
-
-void a6_two_connections(struct stage *s) {
-    struct sql_handler sql;
-    char report[1024];
-    struct text t;
-    csn_error err;
-    text_init(&t, report, sizeof report);
-    stage_state(s, BEFORE);
-    if (!stage_going(s))
-        return;
-    if (sql_handler_parse("bare.sql", bytes_of(bare_sql), &sql, &t, &err) != CSN_OK) {
-        stage_broke(s, &err);
-        return;
-    }
-    stage_step(s, "%s",
-               TEXT("24 events, each handed to two connections at the same moment",
-                    "24 个事件，每个同时交给两个连接"));
-    open_and_race(s, &(struct handler){.sql = &sql});
-    sql_handler_free(&sql);
-    stage_state(s, AFTER);
-    expect_int(s, STOCK, 976, "SELECT available FROM stock WHERE sku = 'C'",
-               TEXT("stock of C: 1000 − 24 × 1, once for each event",
-                    "商品 C 的可用量：1000 − 24 × 1，每个事件一次"));
-    expect_int(s, STOCK, ROUNDS, inbox_sql,
-               TEXT("one inbox row for each event", "每个事件一条收件记录"));
-    expect_int(s, STOCK, ROUNDS,
-               "SELECT count(*) FROM consumer_inbox WHERE duplicates = 1 AND attempts = 1",
-               TEXT("each was run once and seen once more", "每个运行一次、再次见到一次"));
-}
-
-/* ---- B7 ---- */
 
 void b7_two_consumers(struct stage *s) {
     char rule[PATH_SIZE + 64];

@@ -20,5 +20,8 @@ void b4_stored_unconfirmed(struct stage *s);
 void b5_before_connection(struct stage *s);
 void b6_ack_lost(struct stage *s);
 void b7_two_consumers(struct stage *s);
+void v1_one_provider_number(struct stage *s);
+void v3_fifty_threads(struct stage *s);
+void d1_acks_down(struct stage *s);
 
 #endif

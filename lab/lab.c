@@ -94,6 +94,22 @@ static const struct experiment experiments[] = {
        "A：apply.handled=pause 并 SIGSTOP；B 接管通道后收到 E-301；然后 A 继续"},
      {INBOX_KEY, NO_MORE},
      "lab-inbox-deaf", {"every delivery is taken for the first", "每次投递都被当作首次"}, b7_two_consumers},
+    {"V1", {"one provider number, ten times at once", "同一渠道交易号并发十次"},
+     {"ten events, ten connections, a barrier before the handler; then the number with another amount",
+       "十个事件、十个连接，处理器之前设屏障；之后同号不同金额"},
+     {{"UNIQUE(provider_no) of the ledger", "账务流水的 UNIQUE(provider_no)"},
+      {"ON CONFLICT DO NOTHING and the rows that were expected", "ON CONFLICT DO NOTHING 与期望行数"}, NO_MORE},
+     "lab-rows-unchecked", {"no rows is as good as one", "零行也算符合期望"}, v1_one_provider_number},
+    {"V3", {"fifty threads, one event", "五十个线程，一个事件"},
+     {"fifty connections, a barrier before the handler; the handler guards nothing itself",
+       "五十个连接，处理器之前设屏障；处理器本身不做任何防护"},
+     {INBOX_KEY, NO_MORE},
+     "lab-inbox-deaf", {"every delivery is taken for the first", "每次投递都被当作首次"}, v3_fifty_threads},
+    {"D1", {"acks are down, six deliveries of each", "ACK 持续失败，每个事件投递六次"},
+     {"broker.ack=error in A, for every ack; kill -9; one more delivery with its statements counted",
+       "A：broker.ack=error，每次都失败；kill -9；再投递一次并统计语句数"},
+     {INBOX_KEY, {"the dedupe is one statement", "去重只用一条语句"}, NO_MORE},
+     "lab-duplicate-looks-twice", {"a duplicate is looked for among dead letters, too", "重复还要再查一遍死信"}, d1_acks_down},
 };
 
 /* Everything that is planned; what has a row above can be run. */
@@ -102,7 +118,21 @@ static const char *const planned[] = {
     "B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13", "B14", "B15",
     "S1", "S2", "S3", "S4", "S5", "T1", "T2", "L1", "O1", "O2", "O3", "V1", "V2", "V3", "D1", "G1", "R1",
 };
+
+/* What is drilled before a launch, and the experiments that are it. */
+static const struct drill drills[] = {
+    {{"the confirm of a publish is lost", "发送确认丢失"}, {"A3", "B4"}},
+    {{"crash after the business commit", "业务提交后宕机"}, {"A5", "B2"}},
+    {{"repeated and concurrent", "重复与并发"}, {"A6", "B7", "V1", "V3", "D1"}},
+    {{"disorder", "乱序"}, {"A8", "O1", "O2", "O3"}},
+    {{"downstream throttled", "下游限流"}, {"B11"}},
+    {{"dead letters replayed", "死信重放"}, {"B12"}},
+};
 /* clang-format on */
+
+const struct drill *lab_drill_at(size_t i) {
+    return i < ARRAY_LEN(drills) ? &drills[i] : NULL;
+}
 
 const struct experiment *lab_at(size_t i) {
     return i < ARRAY_LEN(experiments) ? &experiments[i] : NULL;

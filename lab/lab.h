@@ -10,7 +10,7 @@
 #include "lab/report.h"
 #include <stdio.h>
 
-enum { LAB_HELD_MAX = 4 };
+enum { LAB_HELD_MAX = 4, DRILL_MAX = 6 };
 
 struct stage;
 
@@ -24,6 +24,11 @@ struct experiment {
     void (*run)(struct stage *s);
 };
 
+struct drill {
+    const char *title[2];
+    const char *id[DRILL_MAX]; /* the experiments that are it; some may not be built */
+};
+
 struct lab_options {
     const char *program;        /* this program, for the processes that are started */
     const char *keep;           /* a folder whose contents stay; NULL: a temporary one that goes */
@@ -34,6 +39,9 @@ const struct experiment *lab_at(size_t i); /* NULL past the end; in the order of
 const struct experiment *lab_find(const char *id);
 /* Every experiment that is planned, in order; *ret_built: it can be run. NULL past the end. */
 const char *lab_planned(size_t i, bool *ret_built);
+
+/* The drills before a launch, in order; NULL past the end. */
+const struct drill *lab_drill_at(size_t i);
 
 /* Runs one experiment; the report is complete in every case. */
 void lab_run(const struct experiment *e, const struct lab_options *o, struct report *ret);

@@ -115,6 +115,8 @@ static const struct flag lab_run_flags[] = {
 
 static const struct command commands[] = {
     {"init", "", 0, 0, 0, init_flags,
+    {"prelaunch", FLAG_SWITCH, NULL, 0, 0, {"the six drills before a launch instead of IDs; those that are not built are named",
+     "不指定实验，改为上线前的六类演练；尚未实现的会列出"}},
      {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},
      {"The folder runs as it is: an order is written to orders.db, reserved in stock.db, and the result comes back.",
       "生成的目录可直接运行：订单写入 orders.db，在 stock.db 预占库存，结果再返回订单。"},
@@ -196,11 +198,11 @@ static const struct command commands[] = {
     {"lab list", "", 0, 0, 0, NULL,
      {"the experiments of the laboratory, each with the mutant that it catches", "列出实验，以及各自能发现的变异"}, {NULL, NULL},
      "consign lab list", "lab run ID", lab_list_command},
-    {"lab run", "ID...|all", 1, COMMAND_ARGS_MAX, 0, lab_run_flags,
+    {"lab run", "[ID...|all]", 0, COMMAND_ARGS_MAX, 0, lab_run_flags,
      {"inject a fault, recover, and check what must hold; exit 1 when it does not", "注入故障、恢复，并检查必须成立的断言；不成立则退出码为 1"},
      {"Works on databases of its own in a temporary folder. A database without the laboratory's marker is refused.",
       "在临时目录中使用自己的数据库。没有实验室标记的数据库会被拒绝。"},
-     "consign lab run A3\nconsign lab run all\nconsign lab run A7 --keep lab-a7", NULL, lab_run_command},
+     "consign lab run A3\nconsign lab run all\nconsign lab run --prelaunch\nconsign lab run A7 --keep lab-a7", NULL, lab_run_command},
     {"lab prepare", "URL", 1, 1, COMMAND_YES, NULL,
      {"mark a database as a test database that experiments may empty", "把数据库标记为实验可以清空的测试库"},
      {"One that has events already is marked only with --yes.", "其中已有事件时，须加 --yes 才会标记。"},

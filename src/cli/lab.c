@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PROGRAM_SIZE = 1024, EXIT_FAILED = 1, EXIT_NOT_FOUND = 66 };
+enum { PROGRAM_SIZE = 1024, DRILLS_SIZE = 2048, EXIT_FAILED = 1 };
 
 static const char *const when_name[] = {
     [BEFORE] = "before", [AFTER] = "after", [BETWEEN] = "between"};
@@ -209,6 +209,9 @@ struct session {
     struct report *report;
     json_t *items;
     uint32_t passed, failed, planned;
+    json_t *drills; /* NULL: none are run */
+    char summary[DRILLS_SIZE];
+    struct text said;
     csn_error refused; /* a store without the marker: nothing is run */
 };
 
@@ -234,6 +237,10 @@ static void run_one(struct session *x, const struct experiment *e) {
 static int finish(struct session *x, bool all) {
     struct out *o = x->c->out;
     json_t *extra = json_object();
+    if (x->drills)
+        out_line(o, "%.*s", (int)x->said.used, x->summary);
+    if (x->drills)
+        out_put(extra, "drills", x->drills);
     if (all)
         out_put(extra, "not_built", not_built(o));
     out_put(extra, "passed", json_integer(x->passed));
@@ -245,13 +252,74 @@ static int finish(struct session *x, bool all) {
 }
 
 static int known(const struct command_call *c) {
+    if (command_switch(c, "prelaunch") != (c->args == 0))
+        return out_fail(c->out, ERR_USAGE, NULL, "consign lab run ID", "%s",
+                        TEXT("either experiments or --prelaunch", "指定实验，或用 --prelaunch"));
     for (int i = 0; i < c->args; i++)
         if (strcmp(c->arg[i], "all") != 0 && !lab_find(c->arg[i]))
             return out_fail(c->out, ERR_NOT_FOUND, NULL, "consign lab list", "%s", c->arg[i]);
     return 0;
 }
 
+/* The experiments of a drill that are built, or those that are not. */
+static json_t *drill_ids(const struct drill *d, bool built, struct text *ret) {
+    json_t *list = json_array();
+    for (int i = 0; i < DRILL_MAX && d->id[i]; i++) {
+        if ((lab_find(d->id[i]) != NULL) != built)
+            continue;
+        text_add(ret, " %s", d->id[i]);
+        out_append(list, out_json_string(d->id[i]));
+    }
+    return list;
+}
+
+/* One line for people and one object for programs: drilled, failed, or not drilled; and what is
+ * still missing of it. */
+static void drill_end(struct session *x, const struct drill *d, bool failed) {
+    char built[80], missing[80];
+    struct text b, m;
+    json_t *o = json_object();
+    text_init(&b, built, sizeof built);
+    text_init(&m, missing, sizeof missing);
+    json_t *ran = drill_ids(d, true, &b), *unbuilt = drill_ids(d, false, &m);
+    const char *state = failed ? "failed" : b.used > 0 ? "passed" : "missing";
+    text_add(&x->said, "%s  %s:%s",
+             failed       ? TEXT("FAILED     ", "失败  ")
+             : b.used > 0 ? TEXT("passed     ", "通过  ")
+                          : TEXT("NOT DRILLED", "未演练"),
+             d->title[language()], built);
+    if (m.used > 0)
+        text_add(&x->said, TEXT("%s not built yet:%s", "%s尚未实现：%s"),
+                 b.used > 0 ? TEXT(";", "；") : "", missing);
+    text_add(&x->said, "\n");
+    out_put(o, "title", out_json_string(d->title[language()]));
+    out_put(o, "state", out_json_string(state));
+    out_put(o, "experiments", ran);
+    out_put(o, "not_built", unbuilt);
+    out_append(x->drills, o);
+}
+
+static void run_drills(struct session *x) {
+    const struct drill *d;
+    x->drills = json_array();
+    text_init(&x->said, x->summary, sizeof x->summary);
+    for (size_t i = 0; (d = lab_drill_at(i)) != NULL; i++)
+        for (int k = 0; k < DRILL_MAX && d->id[k]; k++)
+            x->planned += lab_find(d->id[k]) != NULL;
+    for (size_t i = 0; (d = lab_drill_at(i)) != NULL; i++) {
+        uint32_t before = x->failed;
+        for (int k = 0; k < DRILL_MAX && d->id[k]; k++)
+            if (lab_find(d->id[k]))
+                run_one(x, lab_find(d->id[k]));
+        drill_end(x, d, x->failed > before);
+    }
+}
+
 static void run_all(struct session *x, bool *ret_all) {
+    if (command_switch(x->c, "prelaunch")) {
+        run_drills(x);
+        return;
+    }
     for (int i = 0; i < x->c->args; i++)
         *ret_all |= strcmp(x->c->arg[i], "all") == 0;
     x->planned = (uint32_t)x->c->args;
@@ -289,6 +357,7 @@ int lab_run_command(struct command_call *c) {
     free(x.report);
     if (x.refused.code != 0) {
         json_decref(x.items);
+        json_decref(x.drills);
         return out_error(c->out, &x.refused, NULL, "consign lab prepare URL");
     }
     return finish(&x, all);

@@ -32,6 +32,10 @@ csn_status audit_append(struct db *d, const char *actor, const char *action, con
 /* CSN_OK: the chain holds. CSN_REJECTED: *ret_seq is the first row that does not. */
 csn_status audit_verify(struct db *d, int64_t *ret_seq, csn_error *err) MUST_USE;
 
+/* Adds the statements that an open connection of the SQLite driver runs from now on to *counter;
+ * NULL: no more. */
+void sqlite_count_statements(void *conn, uint64_t *counter);
+
 /* The text of a named statement of src/store/sql ("event.show"), or NULL. */
 const char *named_sql(const char *name);
 
