@@ -174,6 +174,29 @@ static void a_lower_version_becomes_the_head(void **state) {
     assert_int_equal(key(s, "k").head_version, 3);
 }
 
+static void parked_again_behind_a_lower_one_it_waits(void **state) {
+    struct suite *s = *state;
+    struct op *taken, *op;
+
+    park_retry(s, "e5", "k", 5, 0);
+    taken = claim_work(s, "c", 10);
+    expect_ids(taken->batch, "e5");
+    park_retry(s, "e3", "k", 3, MINUTE);
+    op = park_work_op(s, taken, PARK_EARLY, CSN_EARLY);
+    op->park.item[0].retry_in = SECOND;
+    run(s, op);
+    assert_string_equal(work(s, "c", "e5").status, "waiting");
+    assert_int_equal(work(s, "c", "e5").waits_for, WAITS_KEY);
+    assert_int_equal(key(s, "k").head_version, 3);
+    s->w->advance(s->w, HOUR);
+    for (int i = 3; i <= 5; i += 2) {
+        taken = claim_work(s, "c", 10);
+        expect_ids(taken->batch, i == 3 ? "e3" : "e5");
+        run(s, apply_work_op(s, taken));
+    }
+    expect_no_key(s, "k");
+}
+
 static void a_redelivery_leaves_the_parked_row_as_it_is(void **state) {
     struct suite *s = *state;
     struct work_row before, row;
@@ -592,6 +615,7 @@ const struct CMUnitTest suite_park[] = {TEST(a_retry_is_kept_until_it_is_due),
                                         TEST(behind_nobody_becomes_the_head),
                                         TEST(behind_a_dead_one_the_batch_goes_on),
                                         TEST(a_lower_version_becomes_the_head),
+                                        TEST(parked_again_behind_a_lower_one_it_waits),
                                         TEST(a_redelivery_leaves_the_parked_row_as_it_is),
                                         TEST(i12_poison_keeps_everything),
                                         TEST(i12_a_spent_budget_keeps_everything),

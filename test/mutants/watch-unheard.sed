@@ -1,4 +1,4 @@
 # file: src/core/engine.c
-# killer: unit test_engine
+# killer: sim
 # what: what the watch found is not passed on
 s/^            relay_found(&e->relay\[store\], w->item\[i\].kind == WATCH_OUTBOX,$/            relay_found(\&e->relay[store], false,/

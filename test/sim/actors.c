@@ -36,7 +36,7 @@ static uint64_t next_version(struct sim *s, uint32_t key) {
     return s->version[key];
 }
 
-static void insert(struct sim *s, uint32_t key) {
+static struct truth *insert(struct sim *s, uint32_t key) {
     char id[TOKEN_SIZE], name[16], payload[64];
     csn_usec due_in = 0, expires_in = 0;
     snprintf(id, sizeof id, "e%u", s->produced);
@@ -56,9 +56,10 @@ static void insert(struct sim *s, uint32_t key) {
     if (sim_fault(s, FAULT_FUTURE))
         due_in = sim_between(s, 1, s->plan.lease);
     struct fake_row *r = fake_insert(&s->store[0], &m, due_in, expires_in);
-    truth_add(s, &s->store[0], r);
+    struct truth *t = truth_add(s, &s->store[0], r);
     if (due_in > FOLLOWERS_MAX)
-        truth_of(s, r->content.id)->planned_at = r->next_attempt_at;
+        t->planned_at = r->next_attempt_at;
+    return t;
 }
 
 /* One transaction: one to three events, of one key or of several, all of them or none. */
@@ -76,6 +77,14 @@ void produce(struct sim *s, uint32_t producer) {
     csn_usec mean = s->plan.cruel * s->plan.producers / (s->plan.events / 2 + 1);
     sim_at(s, s->now + (sim_below(s, 4) ? sim_between(s, 0, mean * 2) : sim_between(s, 0, MS)),
            EV_PRODUCE, NULL, producer, 0);
+}
+
+/* One event of a key of its own, when all is quiet. */
+void guest(struct sim *s) {
+    struct truth *t = insert(s, KEYS_MAX);
+    t->guest = true;
+    sim_trace(s, "a guest comes: %.*s", (int)t->row->content.id.size,
+              (const char *)t->row->content.id.data);
 }
 
 /* ---- handlers ---- */

@@ -33,7 +33,7 @@ struct truth *truth_of(struct sim *s, csn_bytes id) {
     return fake_map_get(&s->truths, fake_id_hash(0, id));
 }
 
-void truth_add(struct sim *s, struct fake_store *store, struct fake_row *r) {
+struct truth *truth_add(struct sim *s, struct fake_store *store, struct fake_row *r) {
     struct truth *t = arena_take(&s->arena, sizeof *t);
     if (!t)
         __builtin_trap();
@@ -42,10 +42,15 @@ void truth_add(struct sim *s, struct fake_store *store, struct fake_row *r) {
     fake_map_set(&s->truths, fake_id_hash(0, r->content.id), t);
     fake_list_add(&s->truth, t);
     s->changes++;
+    return t;
 }
 
 static uint64_t life_bit(const struct line *l) {
     return UINT64_C(1) << l->life->number;
+}
+
+static uint64_t token_hash(const char *token) {
+    return bytes_hash(bytes_of(token), 99);
 }
 
 #define ID(b) (int)(b).size, (const char *)(b).data
@@ -56,16 +61,6 @@ static bool is_for(const struct message *m, uint32_t consumer) {
 
 /* ---- what a process asks for ---- */
 
-/* Expired and claimed together with it: it will be cancelled and never go out. */
-static bool is_expired_in(const struct sim *s, const struct op *op, const struct truth *t) {
-    for (uint32_t i = 0; i < op->batch->n; i++) {
-        const struct message *m = &op->batch->msg[i];
-        if (bytes_equal(m->id, t->row->content.id))
-            return m->expires_in != CSN_USEC_NEVER && m->expires_in <= s->now - t->claimed_from;
-    }
-    return false;
-}
-
 /* The one before it in its key: ended, or confirmed to this very process, or earlier in the same
  * atomic publish. */
 static bool may_follow(const struct line *l, const struct op *op, uint32_t i,
@@ -74,7 +69,7 @@ static bool may_follow(const struct line *l, const struct op *op, uint32_t i,
     if (!before || row_ended(before))
         return true;
     const struct truth *b = before->mark;
-    if (b->lost || t->lost || (b->confirmed & life_bit(l)) || is_expired_in(l->sim, op, b))
+    if (b->lost || t->lost || (b->confirmed & life_bit(l)))
         return true;
     for (uint32_t k = 0; (l->port.flags & PORT_ATOMIC_PUBLISH) && k < i; k++)
         if (bytes_equal(op->batch->msg[op->publish.item[k].msg].id, before->content.id))
@@ -124,6 +119,10 @@ static void asked_settle_item(struct line *l, const struct op *op, uint32_t i) {
     const struct settle_item *item = &op->settle.item[i];
     const struct message *m = &op->batch->msg[item->msg];
     const struct truth *t = truth_of(s, m->id);
+    /* The answer to the settlement and to the claim that shared its commit was lost, and the claim
+     * took the row again: the settlement is asked again and is refused by its token. */
+    if (t->token[l->life->number] != token_hash(op->settle.token))
+        return;
     bool told_no = t->refused & life_bit(l), must = told_no && !(t->late & life_bit(l));
     if (item->to == SETTLE_SENT)
         check(s, CHECK_CONFIRMED, t->confirmed & life_bit(l),
@@ -338,11 +337,19 @@ static void saw_move(void *arg, struct fake_store *store, struct fake_row *r, en
         saw_outbox_move(s, r, from);
 }
 
+/* When all is well and nothing else is to be done, the watch finds what is due within its longest
+ * pause, and what it finds is taken up after at most one more. The rest is time on the way. */
+static void check_prompt(struct sim *s, const struct truth *t, csn_usec took, const char *what) {
+    if (t->guest)
+        check(s, CHECK_PROMPT, took <= 2 * s->plan.probe_max + 40 * s->plan.latency,
+              "%.*s is %s only after %.3f s", ID(t->row->content.id), what, (double)took / 1e6);
+}
+
 static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r,
                       const struct op *op) {
     struct sim *s = arg;
     const struct line *l = s->running;
-    uint64_t hash = bytes_hash(bytes_of(op->claim.token), 99);
+    uint64_t hash = token_hash(op->claim.token);
     const struct op *had = fake_map_get(&s->tokens, hash);
     /* The serial of the claim is kept as a pointer: a token belongs to one claim. */
     check(s, CHECK_TOKEN,
@@ -354,7 +361,8 @@ static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r,
     if (op->claim.table == TABLE_WORK)
         return;
     struct truth *t = r->mark;
-    t->claims++;
+    if (t->claims++ == 0)
+        check_prompt(s, t, fake_now(store) - r->created_at, "claimed");
     check(s, CHECK_LIMITS, t->claims > 1 || fake_now(store) >= t->planned_at,
           "%.*s is claimed before the instant it is planned for", ID(r->content.id));
     check(s, CHECK_ATTEMPTS, r->attempts == t->claims, "%.*s counts %u attempts after %u claims",
@@ -363,6 +371,7 @@ static void saw_claim(void *arg, struct fake_store *store, struct fake_row *r,
     t->refused &= ~life_bit(l);
     t->rejected &= ~life_bit(l);
     t->late &= ~life_bit(l);
+    t->token[l->life->number] = hash;
     t->lease_life = l->life->number;
     t->lease_from = t->claimed_from = op->deadline - s->plan.lock_wait - l->life->skew;
 }
@@ -404,11 +413,12 @@ static void saw_published(void *arg, struct fake_store *store, const struct fake
 
 static void saw_delivered(void *arg, struct fake_store *store, const struct fake_queue_row *q) {
     struct sim *s = arg;
-    (void)store;
     s->changes++;
     sim_mix(s, q->content.seq * 3 + q->deliveries);
     if (q->deliveries > 1)
         sim_happened(s, FAULT_REDELIVERED);
+    else
+        check_prompt(s, truth_of(s, q->content.id), fake_now(store) - q->published_at, "delivered");
 }
 
 static void saw_acked(void *arg, struct fake_store *store, const struct fake_queue_row *q) {
@@ -450,7 +460,7 @@ static void saw_effect(void *arg, struct fake_store *store, const struct fake_ef
     check(s, CHECK_RESULTS, emitted == (c == 0 && bytes_is(e->inbox->event_type, "OrderCreated")),
           "%.*s has an effect and no result event, or the other way round", ID(e->id));
     if (emitted)
-        truth_add(s, store, last);
+        truth_add(s, store, last)->guest = t->guest;
 }
 
 static void saw_dead(void *arg, struct fake_store *store, const struct fake_dead *d) {

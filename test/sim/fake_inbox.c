@@ -343,14 +343,9 @@ static void park_row(struct fake_store *s, struct fake_row *r, const struct park
     struct fake_key *k = r->key;
     csn_usec now = fake_now(s);
     bool head = key_head(k) == r;
-    if (p->to == PARK_BEHIND && !head) {
-        fake_move(s, r, ROW_WAITING);
-        r->waits_for = WAITS_KEY;
-    } else {
-        r->next_attempt_at = p->to == PARK_BEHIND ? now : now + p->retry_in;
-        fake_move(s, r, ROW_PENDING);
-        r->waits_for = p->to == PARK_EARLY ? WAITS_EARLY : WAITS_NONE;
-    }
+    r->next_attempt_at = p->to == PARK_BEHIND ? now : now + p->retry_in;
+    fake_move(s, r, head ? ROW_PENDING : ROW_WAITING);
+    r->waits_for = !head ? WAITS_KEY : p->to == PARK_EARLY ? WAITS_EARLY : WAITS_NONE;
     if (!k->parked)
         k->parked_at = now;
     k->parked = true;

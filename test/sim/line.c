@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-csn_usec line_latency(struct sim *s) {
-    csn_usec t = sim_between(s, s->plan.latency / 2, s->plan.latency * 2);
+csn_usec line_latency(struct sim *s, csn_usec mean) {
+    csn_usec t = sim_between(s, mean / 2, mean * 2);
     return sim_fault(s, FAULT_SLOW) ? t * sim_between(s, 20, 200) : t;
 }
 
@@ -24,7 +24,7 @@ static void ask(struct line *l) {
     l->state = LINE_ASKING;
     l->looked = false;
     l->fate = FATE_RUN;
-    schedule(l, line_latency(l->sim));
+    schedule(l, line_latency(l->sim, l->sim->plan.latency));
 }
 
 void line_submit(struct port *p, struct op *op) {
@@ -193,7 +193,7 @@ static void carry_out(struct line *l) {
     if (group->kind == OP_WATCH && watch_waits(l, group))
         return;
     l->state = LINE_ANSWERING;
-    schedule(l, line_latency(l->sim));
+    schedule(l, line_latency(l->sim, l->sim->plan.latency));
 }
 
 static void answer(struct line *l) {

@@ -62,6 +62,10 @@ static void draw_rates(struct sim *s, uint32_t share) {
     s->plan.rate[FAULT_CRASH_RAN] = 5000;
 }
 
+/* With a far broker: a renewal is not made, or nobody knows. */
+static const enum fault_kind renewal_fails[] = {FAULT_AGAIN, FAULT_REQUEST_LOST,
+                                                FAULT_COMMIT_UNKNOWN};
+
 static void draw_faults(struct sim *s) {
     uint64_t how = sim_below(s, 20);
     struct plan *p = &s->plan;
@@ -77,6 +81,8 @@ static void draw_faults(struct sim *s) {
     p->reorder = p->bus && p->rate[FAULT_REORDER];
     if (!p->reorder)
         p->rate[FAULT_REORDER] = 0;
+    for (size_t i = 0; p->far && how > 1 && i < ARRAY_LEN(renewal_fails); i++)
+        p->rate[renewal_fails[i]] += (uint32_t)sim_between(s, 200, 600);
     p->trouble = p->calm ? 0 : (uint32_t)sim_between(s, 150, 3000);
 }
 
@@ -87,6 +93,17 @@ static void draw_policy(struct sim *s, struct retry_policy *p) {
                                .jitter_percent = (uint8_t)sim_below(s, 50),
                                .failures = 2 + (uint32_t)sim_below(s, 5),
                                .age = sim_between(s, 8, 20) * SEC};
+}
+
+/* Waves of a key over a far broker: the claim has to be renewed between them, again and again. */
+static void draw_far(struct sim *s) {
+    struct plan *p = &s->plan;
+    p->far = p->bus = p->bus_all = true;
+    p->keys = 1 + (uint32_t)sim_below(s, 2);
+    p->events = (uint32_t)sim_between(s, 40, 70);
+    p->batch_rows = (uint32_t)sim_between(s, 12, 24);
+    p->road = sim_between(s, 15, 60) * MS;
+    p->lease = sim_between(s, 10, 15) * 100 * MS;
 }
 
 void plan_draw(struct sim *s) {
@@ -108,16 +125,21 @@ void plan_draw(struct sim *s) {
     p->batch_rows =
         sim_below(s, 3) ? (uint32_t)sim_between(s, 4, 24) : (uint32_t)sim_between(s, 1, 4);
     p->lease = sim_between(s, 10, 30) * 100 * MS;
-    p->lock_wait = p->lease / 10;
-    p->confirm_timeout = p->lease / 4;
+    p->latency = p->road = sim_between(s, 100, 3000);
+    if (sim_below(s, 12) == 0)
+        draw_far(s);
+    p->lock_wait = p->lease / (p->far || (p->latency < MS && sim_below(s, 2)) ? 20 : 10);
+    csn_usec most = p->lease / 2 - 2 * p->lock_wait; /* as a configuration may have it */
+    p->confirm_timeout = p->far ? most : sim_between(s, p->lease / 8, most);
     p->probe_min = sim_between(s, 2, 20) * MS;
-    p->probe_max = sim_between(s, 80, 400) * MS;
+    p->probe_max = sim_between(s, 30, 400) * MS;
     p->cruel = sim_between(s, 2, 4) * p->lease;
-    p->latency = sim_between(s, 100, 3000);
     p->ties = sim_below(s, 3) == 0;
     draw_policy(s, &p->relay);
     draw_policy(s, &p->inbox);
     draw_faults(s);
+    if (!p->far)
+        p->guests = p->calm ? 2 : sim_below(s, 16) == 0;
 }
 
 void plan_print(const struct sim *s) {
@@ -128,15 +150,15 @@ void plan_print(const struct sim *s) {
     };
     const struct plan *p = &s->plan;
     printf("seed %" PRIu64 ": %u processes, %u producers, %u keys, %u events, lanes %u %u, "
-                           "partitions %u %u %u, %u workers, "
-           "batches of %u, lease %.1f s, %s%s%s\n",
+           "partitions %u %u %u, %u workers, "
+           "batches of %u, lease %.1f s, %s%s%s%s\n",
            s->seed, p->processes, p->producers, p->keys, p->events, p->lanes[0], p->lanes[1],
            p->partitions[0], p->partitions[1], p->partitions[2], p->workers, p->batch_rows,
            (double)p->lease / 1e6,
            p->bus_all ? "streaming broker only"
            : p->bus   ? "with a streaming broker"
                       : "embedded broker only",
-           p->reorder ? ", reordering" : "", p->calm ? ", calm" : "");
+           p->reorder ? ", reordering" : "", p->far ? ", far away" : "", p->calm ? ", calm" : "");
     for (enum fault_kind f = 0; f < FAULT_NR; f++)
         if (p->rate[f])
             printf("  %s %u", names[f], p->rate[f]);

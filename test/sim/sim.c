@@ -218,7 +218,9 @@ static void let_go(struct sim *s) {
     for (uint32_t i = 0; i < s->truth.n; i++) {
         struct truth *t = s->truth.at[i];
         csn_usec now = fake_now(t->store);
-        if (!t->planned_at || t->row->status != ROW_PENDING || t->row->next_attempt_at <= now)
+        bool planned =
+            t->planned_at || t->row->next_attempt_at > t->row->created_at + FOLLOWERS_MAX;
+        if (!planned || t->row->status != ROW_PENDING || t->row->next_attempt_at <= now)
             continue;
         t->planned_at = 0;
         if (t->row->attempts == 0)
@@ -271,6 +273,58 @@ static void run_kind(struct sim *s) {
               "nothing is scheduled any more, and it is not drained");
 }
 
+static bool lives_and_holds(const struct sim *s, const struct fake_lane *lane) {
+    bool mine = false;
+    for (uint32_t i = 0; i < s->plan.processes && !mine; i++)
+        mine = s->current[i] && !s->current[i]->stopping &&
+               strcmp(lane->owner, engine_boot(s->current[i]->engine)) == 0;
+    return mine;
+}
+
+/* Every lane belongs to a process that lives. */
+static bool all_held(struct sim *s) {
+    bool all = true;
+    for (uint32_t i = 0; i < STORES; i++) {
+        const struct fake_lanes *l = fake_lanes_find(&s->store[i], "outbox");
+        for (uint32_t n = 0; n < s->plan.lanes[i]; n++)
+            all &= lives_and_holds(s, &l->lane[n]);
+    }
+    for (uint32_t c = 0; c < CONSUMERS; c++) {
+        char name[NAME_MAX_];
+        snprintf(name, sizeof name, "sub/%s", consumer_names[c]);
+        const struct fake_lanes *l = fake_lanes_find(&s->store[0], name);
+        for (uint32_t n = 0; n < s->plan.partitions[c]; n++)
+            all &= lives_and_holds(s, &l->lane[n]);
+    }
+    return all;
+}
+
+static void run_until(struct sim *s, csn_usec until) {
+    while (!over(s) && s->heap[0].at <= until)
+        one_event(s);
+    if (!over(s) && s->now < until)
+        s->now = until;
+}
+
+/* All is drained, every rest after a fault is over, every lane is held: who comes now is taken up
+ * at once. */
+static void receive_guests(struct sim *s) {
+    csn_usec rested = s->kind_since + 2 * s->plan.lease + 3 * SEC;
+    run_until(s, rested);
+    for (uint32_t i = 0; i < s->plan.guests && !over(s); i++) {
+        csn_usec bound = s->now + 8 * s->plan.lease;
+        while (!over(s) && !all_held(s) && s->now < bound)
+            one_event(s);
+        if (!over(s))
+            check(s, CHECK_DRAINS, all_held(s),
+                  "a lane has no owner long after the faults stopped");
+        run_until(s, s->now + s->plan.lease + sim_between(s, 0, s->plan.lease));
+        guest(s);
+        s->bound = s->now + 8 * s->plan.lease + 30 * SEC + s->plan.inbox.age;
+        run_kind(s);
+    }
+}
+
 static void stop_all(struct sim *s) {
     csn_usec until = s->now + 20 * SEC;
     s->stopped = true;
@@ -305,6 +359,8 @@ void sim_run(struct sim *s, uint64_t seed) {
     if (!s->failed && !cut) {
         turn_kind(s);
         run_kind(s);
+        if (s->plan.guests)
+            receive_guests(s);
     }
     cut = s->until && s->events >= s->until;
     if (!s->failed && !cut)

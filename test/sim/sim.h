@@ -56,7 +56,10 @@ struct plan {
     bool ties;         /* some events of a key have the version of the one before */
     bool reorder;      /* which also swaps; the handlers gate by version then */
     bool calm;         /* no fault at all: whatever is found is a false alarm or a plain bug */
-    csn_usec lease, lock_wait, confirm_timeout, probe_min, probe_max, cruel, latency;
+    bool far; /* the broker is far away: the waves of a key outlast the lease of their claim */
+    uint32_t guests; /* events that come when all is quiet again: they are taken up at once */
+    csn_usec lease, lock_wait, confirm_timeout, probe_min, probe_max, cruel;
+    csn_usec latency, road; /* of the stores, of the streaming broker */
     struct retry_policy relay, inbox;
     uint32_t rate[FAULT_NR]; /* of 10,000 */
     uint32_t trouble;        /* mean pause between troubles, ms */
@@ -146,10 +149,12 @@ struct truth { /* what really happened to an event, whoever believes what */
     csn_usec claimed_from, written_at, sent_at;
     csn_usec planned_at; /* the store's clock: not claimed before that; 0: not planned */
     uint32_t lease_life;
+    uint64_t token[LIVES_MAX]; /* hash of the token of each life's last claim */
     uint32_t claims, faults, kind_publishes;
     uint32_t copies[CONSUMERS], live_copies[CONSUMERS], runs[CONSUMERS], effects[CONSUMERS],
         dead[CONSUMERS];
     bool operated; /* a person looked at it in kind times */
+    bool guest;    /* came when all was quiet, or is the result of such a one */
     bool lost;     /* a broker lost it, or a person moved it: order is not asked of it any more */
 };
 
@@ -191,7 +196,7 @@ struct sim {
     struct fake_list dirty; /* keys that changed since the last look */
     struct arena arena;
     uint32_t produced;
-    uint64_t version[KEYS_MAX];
+    uint64_t version[KEYS_MAX + 1]; /* the last is the key of the guests */
     uint64_t changes; /* rows moved, effects left: to see that a refused group changed nothing */
 };
 
@@ -218,7 +223,7 @@ void line_event(struct line *l, uint32_t serial);
 void line_done(struct line *l, struct op *op);
 struct op *line_reap(struct port *p);
 void line_submit(struct port *p, struct op *op);
-csn_usec line_latency(struct sim *s);
+csn_usec line_latency(struct sim *s, csn_usec mean);
 void line_crash(struct line *l);
 bool line_quiet(const struct line *l);
 void line_scrub(struct op *op);
@@ -246,6 +251,7 @@ void trouble(struct sim *s);
 
 /* actors.c */
 void produce(struct sim *s, uint32_t producer);
+void guest(struct sim *s);
 void operate(struct sim *s);
 void reconcile(struct sim *s);
 enum fault_kind fate_of(const struct sim *s, csn_bytes id, uint32_t consumer);
@@ -258,7 +264,7 @@ uint32_t consumer_number(const char *name);
 /* check.c */
 void check(struct sim *s, enum check_kind c, bool holds, const char *format, ...) PRINTF_LIKE(4, 5);
 struct truth *truth_of(struct sim *s, csn_bytes id);
-void truth_add(struct sim *s, struct fake_store *store, struct fake_row *r);
+struct truth *truth_add(struct sim *s, struct fake_store *store, struct fake_row *r);
 void eyes_open(struct sim *s, struct fake_store *store);
 void check_submitted(struct line *l, struct op *op);
 void check_reaped(struct line *l, struct op *op);

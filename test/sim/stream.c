@@ -57,7 +57,7 @@ static void begin_publish(struct line *l, struct op *op) {
         o->at[i] = STREAM_QUEUED;
         o->said[i] = op->publish.item[i];
         o->said[i].out = PUB_NONE;
-        t += line_latency(s) / 4 + 1;
+        t += line_latency(s, s->plan.road) / 4 + 1;
         if (t < s->blocked_until)
             t = s->blocked_until;
         if (t < until)
@@ -89,9 +89,9 @@ void stream_land(struct sim *s, struct stream_op *o, uint32_t item, uint32_t ser
         o->said[item].out = PUB_NONE;
         return;
     }
-    csn_usec in = line_latency(s);
+    csn_usec in = line_latency(s, s->plan.road);
     if (sim_fault(s, FAULT_CONFIRM_SWAPPED))
-        in += sim_between(s, 0, s->plan.latency * 8);
+        in += sim_between(s, 0, s->plan.road * 8);
     sim_at(s, s->now + in, EV_CONFIRM, o, serial, item);
 }
 
@@ -252,7 +252,7 @@ void stream_serve(struct line *l) {
 }
 
 static void begin_waiting(struct line *l, struct op *op) {
-    csn_usec at = l->sim->now + line_latency(l->sim);
+    csn_usec at = l->sim->now + line_latency(l->sim, l->sim->plan.road);
     error_clear(&op->result);
     if (l->waitings == GROUPS_MAX)
         abort();
