@@ -2,9 +2,7 @@
  * that people do not see; a store without the marker is refused here, too. */
 #include "lab/lab.h"
 #include "lab/shop.h"
-#include "lab/wire.h"
 #include "store/store.h"
-#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,29 +45,11 @@ static csn_status place(const char *const *arg, FILE *to, csn_error *err) {
     return st;
 }
 
-/* ack-first URL: takes a delivery, acknowledges it, and dies before it did anything. */
-static csn_status ack_first(const char *const *arg, FILE *to, csn_error *err) {
-    struct wire w;
-    uint32_t n = 0;
-    (void)to;
-    csn_status st = wire_open(&w, arg[0], "first", err);
-    if (st == CSN_OK)
-        st = wire_receive(&w, &n, err);
-    if (st == CSN_OK && n != 1)
-        st = error_set(err, CSN_INVALID, ERR_LAB_PROCESS, "%" PRIu32 " deliveries", n);
-    if (st == CSN_OK)
-        st = wire_ack(&w, err);
-    if (st == CSN_OK)
-        die();
-    wire_close(&w);
-    return st;
-}
-
 static const struct {
     const char *name;
     int args;
     csn_status (*run)(const char *const *arg, FILE *to, csn_error *err);
-} acts[] = {{"tear", 2, tear}, {"place", 5, place}, {"ack-first", 1, ack_first}};
+} acts[] = {{"tear", 2, tear}, {"place", 5, place}};
 
 int lab_act(const char *const *arg, int args, FILE *to, csn_error *err) {
     bool there = false;

@@ -52,7 +52,8 @@ static csn_status pair_prepare(struct pair_leg *p, struct leg **ret_at, csn_erro
     if (st != CSN_OK)
         return st;
     *ret_at = p->inbox;
-    return db_prepare(p->inbox->db, "@reconcile.inbox", &p->state, err);
+    return db_prepare(p->inbox->db, p->sub->at_most_once ? "@reconcile.copy" : "@reconcile.inbox",
+                      &p->state, err);
 }
 
 static void pair_init(struct run *x, const struct config_subscription *sub) {
@@ -62,6 +63,8 @@ static void pair_init(struct run *x, const struct config_subscription *sub) {
     *p = (struct pair_leg){.sub = sub,
                            .inbox = legs_find(x->l, sub->store),
                            .queue = legs_find(x->l, kit_queue_store(x->l->config, sub->broker))};
+    if (sub->at_most_once) /* keeps no inbox: that it had its copy is all there is to know */
+        p->inbox = p->queue;
     p->readable = p->inbox && p->inbox->db && p->queue && p->queue->db;
     if (p->readable && pair_prepare(p, &at, &err) != CSN_OK) {
         leg_lost(at, &err);

@@ -515,7 +515,8 @@ static void why_no_inbox(struct trace *t, const struct config_subscription *s, s
         message_add(why, MSG_TRACE_QUEUE_LOST, store ? store : "–");
     } else if (q && row_has(q, "acked_at")) {
         *ret_queue = "acked";
-        message_add(why, MSG_TRACE_QUEUE_ACKED, out_time(row_int(q, "acked_at"), a));
+        message_add(why, s->at_most_once ? MSG_TRACE_AT_MOST_ONCE : MSG_TRACE_QUEUE_ACKED,
+                    out_time(row_int(q, "acked_at"), a));
     } else if (q && row_has(q, "lease_until") && row_int(q, "lease_until") > queue->now) {
         *ret_queue = "leased";
         message_add(why, MSG_TRACE_QUEUE_LEASED, out_time(row_int(q, "delivered_at"), a),

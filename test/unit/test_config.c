@@ -158,6 +158,37 @@ static void five_mistakes_with_carets(void **state) {
     load_free(l);
 }
 
+static void what_is_critical_is_never_at_most_once(void **state) {
+    (void)state;
+    static const char text[] = "stores: { a: { url: sqlite:a.db } }\n"
+                               "brokers: { local: { type: embedded, store: a } }\n"
+                               "subscriptions:\n"
+                               "  cache:\n"
+                               "    from: { broker: local }\n"
+                               "    store: a\n"
+                               "    handler: { sql: h.sql }\n"
+                               "    semantics: at_most_once\n"
+                               "    class: %s\n";
+    char file[sizeof text + 20];
+    snprintf(file, sizeof file, text, "critical");
+    struct load *l = load_plain(file);
+    char *said = report(l, OUT_TABLE, NULL);
+    assert_int_equal(l->mistakes, 1);
+    assert_non_null(strstr(said, "CSN-1008"));
+    assert_non_null(strstr(said, "    semantics: at_most_once\n"));
+    free(said);
+    load_free(l);
+    snprintf(file, sizeof file, text, "bulk");
+    l = load_plain(file);
+    assert_int_equal(l->mistakes, 0);
+    assert_true(l->config.subscription[0].at_most_once);
+    load_free(l);
+    l = load_plain(good);
+    assert_false(l->config.subscription[0].at_most_once); /* nobody gets it who did not ask */
+    assert_string_equal(l->config.subscription[0].criticality, "normal");
+    load_free(l);
+}
+
 static void the_caret_stands_under_the_value(void **state) {
     (void)state;
     struct load *l = load_plain("stores:\n  a: { url: \"sqlite:数据.db\", apply: 多 }\n");
@@ -464,6 +495,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_and_values),
         cmocka_unit_test(five_mistakes_with_carets),
+        cmocka_unit_test(what_is_critical_is_never_at_most_once),
         cmocka_unit_test(the_caret_stands_under_the_value),
         cmocka_unit_test(json_is_one_object),
         cmocka_unit_test(references_and_required),

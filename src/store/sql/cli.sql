@@ -313,6 +313,9 @@ SELECT 1 FROM consign_queue WHERE event_id = ?1 AND subscription = ?2 AND acked_
 -- name: reconcile.inbox
 SELECT state FROM consumer_inbox WHERE consumer_name = ?1 AND event_id = ?2;
 
+-- name: reconcile.copy
+SELECT 1 FROM consign_queue WHERE subscription = ?1 AND event_id = ?2 LIMIT 1;
+
 -- name: reconcile.bound
 SELECT declared_at FROM consign_bindings WHERE subscription = ?1;
 
