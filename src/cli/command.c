@@ -110,13 +110,13 @@ static const struct flag lab_run_flags[] = {
     {"keep", FLAG_TEXT, "DIR", 0, 0, {"keep databases and logs below this folder", "把数据库和日志保留在该目录下"}},
     {"orders", FLAG_TEXT, "URL", 0, 0, {"a marked database instead of a fresh one; it is emptied", "使用已标记的数据库代替新建的；会被清空"}},
     {"stock", FLAG_TEXT, "URL", 0, 0, {"the same for the stock; both or neither", "库存库，同上；两者都给或都不给"}},
+    {"prelaunch", FLAG_SWITCH, NULL, 0, 0, {"the six drills before a launch instead of IDs; those that are not built are named",
+     "不指定实验，改为上线前的六类演练；尚未实现的会列出"}},
     NO_FLAG,
 };
 
 static const struct command commands[] = {
     {"init", "", 0, 0, 0, init_flags,
-    {"prelaunch", FLAG_SWITCH, NULL, 0, 0, {"the six drills before a launch instead of IDs; those that are not built are named",
-     "不指定实验，改为上线前的六类演练；尚未实现的会列出"}},
      {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},
      {"The folder runs as it is: an order is written to orders.db, reserved in stock.db, and the result comes back.",
       "生成的目录可直接运行：订单写入 orders.db，在 stock.db 预占库存，结果再返回订单。"},
