@@ -232,15 +232,20 @@ void operate(struct sim *s) {
 
 /* ---- reconcile ---- */
 
-/* A consumer that takes this event and has neither an inbox row nor a live copy in its queue. */
+/* What shows that a consumer had it: the inbox row; of one that keeps none, an acknowledged copy. */
+static bool has_it(struct sim *s, const struct truth *t, uint32_t c) {
+    struct fake_store *store = &s->store[consumer_store(c)];
+    return is_once(s, c) ? t->acked[c] > 0
+                         : fake_inbox_find(store, fake_consumer(store, consumer_names[c]),
+                                           t->row->content.id) != NULL;
+}
+
+/* A consumer that takes this event and has neither that nor a live copy in its queue. */
 static bool is_missing(struct sim *s, const struct truth *t) {
-    for (uint32_t c = 0; c < CONSUMERS; c++) {
-        struct fake_store *store = &s->store[consumer_store(c)];
+    for (uint32_t c = 0; c < CONSUMERS; c++)
         if (glob_list_matches(consumer_matches[c], t->row->content.event_type) &&
-            t->live_copies[c] == 0 &&
-            !fake_inbox_find(store, fake_consumer(store, consumer_names[c]), t->row->content.id))
+            t->live_copies[c] == 0 && !has_it(s, t, c))
             return true;
-    }
     return false;
 }
 

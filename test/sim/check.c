@@ -27,6 +27,10 @@ void check(struct sim *s, enum check_kind c, bool holds, const char *format, ...
     sim_trace(s, "FAILED %s", s->why);
 }
 
+bool is_once(const struct sim *s, uint32_t consumer) {
+    return s->plan.once && consumer == CONSUMERS - 1;
+}
+
 /* ---- truths ---- */
 
 struct truth *truth_of(struct sim *s, csn_bytes id) {
@@ -172,7 +176,8 @@ static void asked_ack(struct line *l, const struct op *op) {
         const struct message *m = &op->batch->msg[op->ack.msg[i]];
         acked[op->ack.msg[i]] = true;
         check(s, CHECK_ACK,
-              fake_inbox_find(store, fake_consumer(store, op->ack.consumer), m->id) != NULL,
+              is_once(s, c) ||
+                  fake_inbox_find(store, fake_consumer(store, op->ack.consumer), m->id) != NULL,
               "%.*s is acknowledged by %s and is not in its inbox", ID(m->id), op->ack.consumer);
     }
     for (uint32_t i = 0; i < op->batch->n; i++) {
@@ -428,8 +433,10 @@ static void saw_acked(void *arg, struct fake_store *store, const struct fake_que
     struct fake_store *home = &s->store[consumer_store(c)];
     s->changes++;
     t->live_copies[c]--;
+    t->acked[c]++;
     check(s, CHECK_ACK,
-          fake_inbox_find(home, fake_consumer(home, consumer_names[c]), q->content.id) != NULL,
+          is_once(s, c) ||
+              fake_inbox_find(home, fake_consumer(home, consumer_names[c]), q->content.id) != NULL,
           "%.*s is acknowledged and %s does not have it", ID(q->content.id), consumer_names[c]);
 }
 
@@ -461,6 +468,21 @@ static void saw_effect(void *arg, struct fake_store *store, const struct fake_ef
           "%.*s has an effect and no result event, or the other way round", ID(e->id));
     if (emitted)
         truth_add(s, store, last)->guest = t->guest;
+}
+
+/* A copy that nobody acknowledged comes again, and one that was tried twice has two effects. */
+static void saw_tried(void *arg, struct fake_store *store, const struct fake_effect *e,
+                      uint64_t pos) {
+    struct sim *s = arg;
+    uint32_t c = consumer_number(store->consumer[e->consumer]);
+    struct fake_queue_row *q = fake_queue_at(s->plan.bus_all ? &s->bus : &s->store[0], pos);
+    s->changes++;
+    sim_mix(s, bytes_hash(e->id, c + 90));
+    sim_trace(s, "%s: tried %.*s at %llu", consumer_names[c], ID(e->id), (unsigned long long)pos);
+    check(s, CHECK_ONCE, is_once(s, c) && q && q->acked_at && !q->tried,
+          "%.*s is tried by %s before its ack, or twice", ID(e->id), consumer_names[c]);
+    if (q)
+        q->tried = true;
 }
 
 static void saw_dead(void *arg, struct fake_store *store, const struct fake_dead *d) {
@@ -501,6 +523,7 @@ void eyes_open(struct sim *s, struct fake_store *store) {
                                      .delivered = saw_delivered,
                                      .acked = saw_acked,
                                      .effect = saw_effect,
+                                     .tried = saw_tried,
                                      .dead = saw_dead,
                                      .refuse = refuse};
 }
@@ -561,7 +584,7 @@ static bool at_rest(struct sim *s, const struct fake_row *r) {
         return r->status == ROW_CANCELLED;
     for (uint32_t c = 0; c < CONSUMERS; c++) {
         struct fake_store *home = &s->store[consumer_store(c)];
-        if (is_for(&r->content, c) &&
+        if (is_for(&r->content, c) && !is_once(s, c) &&
             !fake_inbox_find(home, fake_consumer(home, consumer_names[c]), r->content.id))
             return false;
     }
@@ -625,7 +648,9 @@ static void book_row(struct sim *s, const struct truth *t) {
         check(s, CHECK_INBOX,
               finished == (t->effects[c] == 1) || (b && b->expired && t->effects[c] == 0),
               "%.*s at %s: inbox and effect differ", ID(r->content.id), consumer_names[c]);
-        if (r->status == ROW_SENT && is_for(&r->content, c))
+        check(s, CHECK_ONCE, !is_once(s, c) || !b, "%.*s is in the inbox of %s", ID(r->content.id),
+              consumer_names[c]);
+        if (r->status == ROW_SENT && is_for(&r->content, c) && !is_once(s, c))
             check(s, CHECK_BOOKS, finished || (b && t->dead[c]),
                   "%.*s is sent and is neither applied nor set aside at %s", ID(r->content.id),
                   consumer_names[c]);

@@ -188,7 +188,7 @@ void fake_receive(struct fake_store *s, struct op *op) {
     }
 }
 
-static struct fake_queue_row *queue_at(struct fake_store *s, uint64_t pos) {
+struct fake_queue_row *fake_queue_at(struct fake_store *s, uint64_t pos) {
     uint32_t low = 0, high = s->queue.n;
     while (low < high) {
         uint32_t mid = (low + high) / 2;
@@ -206,7 +206,7 @@ void fake_ack(struct fake_store *s, struct op *op) {
     uint32_t subscription = fake_consumer(s, op->ack.consumer);
     op->ack.acked = 0;
     for (uint32_t i = 0; i < op->ack.n; i++) {
-        struct fake_queue_row *q = queue_at(s, op->batch->msg[op->ack.msg[i]].seq);
+        struct fake_queue_row *q = fake_queue_at(s, op->batch->msg[op->ack.msg[i]].seq);
         if (!q || q->subscription != subscription || q->acked_at || q->lost ||
             strcmp(q->token, op->ack.token) != 0)
             continue;

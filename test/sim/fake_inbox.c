@@ -278,7 +278,6 @@ static void try_one(struct fake_store *s, struct op *op, struct apply_item *item
                               .version = m->version,
                               .consumer = consumer,
                               .verdict = item->verdict};
-    fake_list_add(&s->effect, e);
     fake_list_add(&s->effects_of[consumer], e);
     if (h->emits && h->emits(m, h->arg)) {
         emit(s, h, m, consumer);

@@ -96,7 +96,7 @@ struct fake_inbox {
     char digest[65];
 };
 
-struct fake_effect { /* what a handler left: the business change */
+struct fake_effect {          /* what a handler left: the business change */
     struct fake_inbox *inbox; /* NULL: of a TRY */
     csn_bytes id;
     struct fake_key *key;
@@ -111,7 +111,8 @@ struct fake_queue_row {
     uint64_t epoch;
     uint32_t subscription, deliveries, routing_version, holder;
     char token[TOKEN_SIZE];
-    bool lost; /* the broker forgot it after it was confirmed */
+    bool lost;  /* the broker forgot it after it was confirmed */
+    bool tried; /* for the eyes: a TRY of it was committed */
 };
 
 struct fake_binding {
@@ -244,6 +245,7 @@ bool fake_group_allowed(struct fake_store *s, struct op *first);
 /* A producer's INSERT inside its transaction, which the caller has decided to commit. */
 struct fake_row *fake_insert(struct fake_store *s, const struct message *m, csn_usec due_in,
                              csn_usec expires_in);
+struct fake_queue_row *fake_queue_at(struct fake_store *s, uint64_t pos); /* or NULL */
 struct fake_row *fake_outbox_find(struct fake_store *s, csn_bytes id);
 struct fake_inbox *fake_inbox_find(struct fake_store *s, uint32_t consumer, csn_bytes id);
 struct fake_row *fake_work_find(struct fake_store *s, uint32_t consumer, csn_bytes id);

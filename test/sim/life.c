@@ -67,6 +67,7 @@ static void make_subscriptions(struct life *l, struct engine_subscription *sub) 
                                               .match = consumer_matches[i],
                                               .partitions = s->plan.partitions[i],
                                               .handler = &h->handler,
+                                              .at_most_once = is_once(s, i),
                                               .retry = s->plan.inbox,
                                               .workers = s->plan.workers};
         for (uint32_t w = 0; w < s->plan.workers; w++)

@@ -94,7 +94,7 @@ void line_scrub(struct op *op) {
     if (op->kind == OP_PUBLISH)
         for (uint32_t i = 0; i < op->publish.n; i++)
             op->publish.item[i].out = PUB_NONE;
-    if (op->kind == OP_APPLY)
+    if (op->kind == OP_APPLY || op->kind == OP_TRY)
         for (uint32_t i = 0; i < op->apply.n; i++)
             op->apply.item[i].out = APPLY_NONE;
 }

@@ -138,6 +138,9 @@ void plan_draw(struct sim *s) {
     draw_policy(s, &p->relay);
     draw_policy(s, &p->inbox);
     draw_faults(s);
+    p->once = sim_below(s, 4) == 0;
+    if (p->once)
+        p->rate[FAULT_DUPLICATE] = 0; /* a broker that keeps no promise cannot give this one */
     if (!p->far)
         p->guests = p->calm ? 2 : sim_below(s, 16) == 0;
 }
@@ -151,14 +154,15 @@ void plan_print(const struct sim *s) {
     const struct plan *p = &s->plan;
     printf("seed %" PRIu64 ": %u processes, %u producers, %u keys, %u events, lanes %u %u, "
            "partitions %u %u %u, %u workers, "
-           "batches of %u, lease %.1f s, %s%s%s%s\n",
+           "batches of %u, lease %.1f s, %s%s%s%s%s\n",
            s->seed, p->processes, p->producers, p->keys, p->events, p->lanes[0], p->lanes[1],
            p->partitions[0], p->partitions[1], p->partitions[2], p->workers, p->batch_rows,
            (double)p->lease / 1e6,
            p->bus_all ? "streaming broker only"
            : p->bus   ? "with a streaming broker"
                       : "embedded broker only",
-           p->reorder ? ", reordering" : "", p->far ? ", far away" : "", p->calm ? ", calm" : "");
+           p->reorder ? ", reordering" : "", p->far ? ", far away" : "", p->calm ? ", calm" : "",
+           p->once ? ", at most once" : "");
     for (enum fault_kind f = 0; f < FAULT_NR; f++)
         if (p->rate[f])
             printf("  %s %u", names[f], p->rate[f]);

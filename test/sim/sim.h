@@ -57,6 +57,7 @@ struct plan {
     bool reorder;      /* which also swaps; the handlers gate by version then */
     bool calm;         /* no fault at all: whatever is found is a false alarm or a plain bug */
     bool far; /* the broker is far away: the waves of a key outlast the lease of their claim */
+    bool once; /* the last consumer is at most once */
     uint32_t guests; /* events that come when all is quiet again: they are taken up at once */
     csn_usec lease, lock_wait, confirm_timeout, probe_min, probe_max, cruel;
     csn_usec latency, road; /* of the stores, of the streaming broker */
@@ -151,7 +152,7 @@ struct truth { /* what really happened to an event, whoever believes what */
     uint32_t lease_life;
     uint64_t token[LIVES_MAX]; /* hash of the token of each life's last claim */
     uint32_t claims, faults, kind_publishes;
-    uint32_t copies[CONSUMERS], live_copies[CONSUMERS], runs[CONSUMERS], effects[CONSUMERS],
+    uint32_t copies[CONSUMERS], live_copies[CONSUMERS], acked[CONSUMERS], runs[CONSUMERS], effects[CONSUMERS],
         dead[CONSUMERS];
     bool operated; /* a person looked at it in kind times */
     bool guest;    /* came when all was quiet, or is the result of such a one */
@@ -262,6 +263,7 @@ uint32_t consumer_store(uint32_t consumer);
 uint32_t consumer_number(const char *name);
 
 /* check.c */
+bool is_once(const struct sim *s, uint32_t consumer);
 void check(struct sim *s, enum check_kind c, bool holds, const char *format, ...) PRINTF_LIKE(4, 5);
 struct truth *truth_of(struct sim *s, csn_bytes id);
 struct truth *truth_add(struct sim *s, struct fake_store *store, struct fake_row *r);
