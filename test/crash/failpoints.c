@@ -402,18 +402,24 @@ static _Noreturn void in_process(const struct sweep *w, struct scenario *sc) {
     _exit(0);
 }
 
-static void say_one(const struct scenario *sc, int status) {
-    bool good = sc->good && status == 0;
-    char ended[64] = "";
-    if (status != 0) { /* it says why on standard error */
-        snprintf(ended, sizeof ended, "\n    its process ended by %s %d",
+static void say_one(const struct scenario *sc) {
+    printf("%s  %-17s %-7s @%d  hits %-5" PRId64 " duplicates %" PRId64 "%s%s\n",
+           sc->good ? "ok    " : "FAILED", failpoint_name(sc->place), mode_name(sc->mode), sc->hit,
+           sc->hits, sc->duplicates, sc->said[0] ? "\n    " : "", sc->said);
+    fflush(stdout);
+}
+
+/* The process of a scenario has ended; when it did not get to the end of it, what it said on its
+ * standard error has more. */
+static void ended(struct scenario *sc, int status) {
+    if (status != 0) {
+        struct text t = {sc->said, sizeof sc->said, strlen(sc->said), false};
+        text_add(&t, "%sits process ended by %s %d", sc->said[0] ? "; " : "",
                  WIFSIGNALED(status) ? "signal" : "exit code",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        sc->good = false;
     }
-    printf("%s  %-17s %-7s @%d  hits %-5" PRId64 " duplicates %" PRId64 "%s%s%s\n",
-           good ? "ok    " : "FAILED", failpoint_name(sc->place), mode_name(sc->mode), sc->hit,
-           sc->hits, sc->duplicates, ended, sc->said[0] ? "\n    " : "", sc->said);
-    fflush(stdout);
+    say_one(sc);
 }
 
 /* Most of a scenario is waiting for leases: several run at once. */
@@ -432,11 +438,10 @@ static int run_all(struct sweep *w) {
             next++;
             continue;
         }
-        pid_t ended = waitpid(-1, &status, 0);
+        pid_t one = waitpid(-1, &status, 0);
         for (int i = 0; i < running; i++) {
-            if (pid[i] == ended) {
-                say_one(&w->sc[of[i]], status);
-                w->sc[of[i]].good = w->sc[of[i]].good && status == 0;
+            if (pid[i] == one) {
+                ended(&w->sc[of[i]], status);
                 bad += !w->sc[of[i]].good;
                 running--;
                 pid[i] = pid[running];
@@ -457,11 +462,20 @@ static int say_table(const struct sweep *w) {
         for (int k = 0; k < w->n; k++) {
             hits += w->sc[k].all_hits[i];
         }
-        printf("  %-17s %7" PRId64 "  %s\n", failpoint_name((enum failpoint)i), hits,
-               failpoint_help((enum failpoint)i));
+        printf("%s  %-17s %7" PRId64 "  %s\n", hits ? "      " : "FAILED",
+               failpoint_name((enum failpoint)i), hits, failpoint_help((enum failpoint)i));
         none += hits == 0;
     }
     return none;
+}
+
+/* Once more and at the end, where a log that was cut short still has them. */
+static void say_failures(const struct sweep *w) {
+    for (int i = 0; i < w->n; i++) {
+        if (!w->sc[i].good) {
+            say_one(&w->sc[i]);
+        }
+    }
 }
 
 static bool options(struct sweep *w, int argc, char **argv) {
@@ -498,6 +512,7 @@ int main(int argc, char **argv) {
     if (!w.only) {
         bad += say_table(&w);
     }
+    say_failures(&w);
     printf("%d passed, %d failed\n", w.n > bad ? w.n - bad : 0, bad);
     return bad == 0 ? 0 : 1;
 }
