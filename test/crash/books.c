@@ -102,6 +102,15 @@ static const struct rule rules[] = {
      "SELECT (SELECT count(*) FROM outbox_events WHERE event_id GLOB 'undone*') +\n"
      "  (SELECT count(*) FROM consign_queue WHERE event_id GLOB 'undone*') +\n"
      "  (SELECT count(*) FROM s.consumer_inbox WHERE event_id GLOB 'undone*')"},
+    {"at most once: no copy is tried twice",
+     "SELECT count(*) FROM (SELECT event_id, count(*) AS n FROM s.glances GROUP BY event_id) g\n"
+     "  WHERE n > (SELECT count(*) FROM consign_queue q\n"
+     "  WHERE q.subscription = 'glance' AND q.event_id = g.event_id)"},
+    {"at most once: the inbox knows nothing of it",
+     "SELECT count(*) FROM s.consumer_inbox WHERE consumer_name = 'glance'"},
+    {"at most once: what it saw was written",
+     "SELECT count(*) FROM s.glances g WHERE NOT EXISTS (SELECT 1 FROM outbox_events e\n"
+     "  WHERE e.event_id = g.event_id)"},
     {"nothing waits for delivery", "SELECT count(*) FROM consign_queue WHERE acked_at IS NULL"},
     {"nothing is parked",
      "SELECT (SELECT count(*) FROM consign_work) + (SELECT count(*) FROM s.consign_work) +\n"
@@ -147,6 +156,9 @@ static const struct {
     {"an order has another state", "an order's state fits its reservation",
      "UPDATE orders SET state = 'pending_inventory' WHERE order_id =\n"
      "  (SELECT order_id FROM s.reservation LIMIT 1)"},
+    {"a copy was tried twice", "at most once: no copy is tried twice",
+     "INSERT INTO s.glances SELECT event_id FROM consign_queue WHERE subscription = 'glance'\n"
+     "UNION ALL SELECT event_id FROM consign_queue WHERE subscription = 'glance'"},
     {"a delivery is not acknowledged", "nothing waits for delivery",
      "UPDATE consign_queue SET acked_at = NULL WHERE pos = (SELECT max(pos) FROM consign_queue)"},
     {"a key is parked", "nothing is parked",

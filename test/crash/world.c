@@ -62,6 +62,11 @@ static const char orders_handler[] =
     "-- label late\n"
     "-- verdict late \"no order :payload.order\"\n";
 
+/* At most once: what it saw, each time that it saw it. */
+static const char glance_handler[] = "-- handler glance\n"
+                                     "INSERT INTO glances(event_id) VALUES (:event_id);\n"
+                                     "-- verdict done\n";
+
 static const char config[] =
     "stores: { orders: { url: \"sqlite:orders.db\" }, stock: { url: \"sqlite:stock.db\" } }\n"
     "brokers: { local: { type: embedded, store: orders, confirm_timeout: %lldms } }\n"
@@ -78,6 +83,13 @@ static const char config[] =
     "    match: \"Inventory*\"\n"
     "    handler: { sql: handlers/orders.sql }\n"
     "    retry: { base: 50ms, max: 500ms, failures: 1000 }\n"
+    "  glance:\n"
+    "    from: { broker: local }\n"
+    "    store: stock\n"
+    "    match: \"OrderChanged,OrderCancelled\"\n"
+    "    class: bulk\n"
+    "    semantics: at_most_once\n"
+    "    handler: { sql: handlers/glance.sql }\n"
     "relay:\n"
     "  batch: { rows: 50 }\n"
     "  lease: %lldms\n"
@@ -103,6 +115,8 @@ static const char stock_tables[] =
     "CREATE INDEX reservation_order ON reservation(order_id);\n"
     "CREATE TABLE stock_journal(event_id TEXT, sku TEXT, qty INTEGER, kind TEXT);\n"
     "CREATE INDEX journal_event ON stock_journal(event_id);\n"
+    "CREATE TABLE glances(event_id TEXT);\n"
+    "CREATE INDEX glances_event ON glances(event_id);\n"
     "CREATE TABLE gate(looks INTEGER); INSERT INTO gate VALUES (0);\n";
 
 /* ---- small things ---- */
@@ -337,6 +351,7 @@ static bool write_config(const struct world *w) {
              (long long)w->lock_wait / 1000);
     return !t.full && world_write(w, "consign.yaml", text) &&
            world_write(w, "handlers/stock.sql", stock_handler) &&
+           world_write(w, "handlers/glance.sql", glance_handler) &&
            world_write(w, "handlers/orders.sql", orders_handler);
 }
 
