@@ -60,6 +60,11 @@ static const struct flag help_flags[] = {
     NO_FLAG,
 };
 
+static const struct flag config_show_flags[] = {
+    {"origin", FLAG_SWITCH, NULL, 0, 0, {"where each value came from: default, FILE:LINE, a variable, --set", "每个值的来源：默认值、文件:行、变量或 --set"}},
+    NO_FLAG,
+};
+
 static const struct flag config_explain_flags[] = {
     {"markdown", FLAG_SWITCH, NULL, 0, 0, {"the reference page", "参考手册页面"}},
     NO_FLAG,
@@ -123,8 +128,10 @@ static const struct command commands[] = {
      "consign init --dir shop\nconsign init --dir shop --lab", "serve -c consign.yaml", init_command},
     {"serve", "", 0, 0, COMMAND_CONFIG, NULL,
      {"run the daemon: send what is in the outboxes, handle what arrives", "运行守护进程：发送发件箱中的事件，处理到达的事件"},
-     {"Stops cleanly at SIGTERM or Ctrl-C: what is in hand is settled or given back. kill -9 loses nothing, either.",
-      "收到 SIGTERM 或 Ctrl-C 时干净停止：在途工作会标记完成或归还。kill -9 也不会丢失数据。"},
+     {"Stops cleanly at SIGTERM or Ctrl-C: what is in hand is settled or given back. kill -9 loses nothing, either.\n"
+      "SIGHUP reads configuration and handler files again: with a mistake nothing changes; what needs a restart is named.",
+      "收到 SIGTERM 或 Ctrl-C 时干净停止：在途工作会标记完成或归还。kill -9 也不会丢失数据。\n"
+      "收到 SIGHUP 时重新读取配置和处理器文件：有错误则什么都不改变；需要重启的项会列出。"},
      "consign serve -c shop/consign.yaml", NULL, serve_command},
     {"status", "", 0, 0, COMMAND_CONFIG, NULL,
      {"is anything late, stuck, or in need of a person? exit 1 when so", "有无延迟、停滞或需要人工处理；有则退出码为 1"},
@@ -179,9 +186,10 @@ static const struct command commands[] = {
     {"config check", "", 0, 0, 0, NULL,
      {"check the configuration and the handler files, all mistakes at once", "检查配置和处理器文件，一次列出所有错误"},
      {NULL, NULL}, "consign config check -c shop/consign.yaml", "serve", config_check_command},
-    {"config show", "", 0, 0, 0, NULL,
-     {"every value in force, and where it came from", "当前生效的每个值及其来源"}, {NULL, NULL},
-     "consign config show -c shop/consign.yaml\nCONSIGN_RELAY__LEASE=60s consign config show", "config explain KEY",
+    {"config show", "", 0, 0, 0, config_show_flags,
+     {"every value in force, and where it came from", "当前生效的每个值及其来源"},
+     {"Later wins: default, file, environment (CONSIGN_…), --set. Secrets are not shown.", "后者优先：默认值、文件、环境变量（CONSIGN_…）、--set。不显示机密。"},
+     "consign config show -c shop/consign.yaml\nCONSIGN_RELAY__LEASE=60s consign config show --origin", "config explain KEY",
      config_show_command},
     {"config explain", "[KEY]", 0, 1, 0, config_explain_flags,
      {"what a key means: type, limits, default", "解释配置项：类型、范围、默认值"}, {NULL, NULL},

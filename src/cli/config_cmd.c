@@ -113,6 +113,7 @@ int config_check_command(struct command_call *c) {
 
 struct showing {
     const struct load *l;
+    bool origin; /* for people, too */
     struct table *table;
     json_t *items;
 };
@@ -131,7 +132,8 @@ static void show_value(struct showing *s, const struct config_key *k, const char
     out_append(s->items, item);
     table_cell(s->table, path);
     table_cell(s->table, value);
-    table_cell(s->table, origin);
+    if (s->origin)
+        table_cell(s->table, origin);
 }
 
 /* One key for each thing of its section, or once. The long forms show nothing of their own. */
@@ -157,7 +159,8 @@ int config_show_command(struct command_call *c) {
     int code = command_load(c, &l);
     if (code != 0)
         return code;
-    struct showing s = {l, table_new(3, headings, "lll"), json_array()};
+    bool origin = command_switch(c, "origin");
+    struct showing s = {l, origin, table_new(origin ? 3 : 2, headings, "lll"), json_array()};
     if (s.table == NULL || s.items == NULL) {
         code = out_fail(c->out, ERR_NO_MEMORY, NULL, NULL, "config show");
         json_decref(s.items);
@@ -196,6 +199,13 @@ static const char *default_of(const struct config_key *k) {
     return (k->bits & CONFIG_REQUIRED) != 0 ? message(MSG_CONFIG_NEEDED) : "–";
 }
 
+static const struct {
+    const char *word;
+    enum message_id when;
+} reloads[] = {[CONFIG_RELOAD_RESTART] = {"restart", MSG_CONFIG_RELOAD_RESTART},
+               [CONFIG_RELOAD_LIVE] = {"live", MSG_CONFIG_RELOAD_LIVE},
+               [CONFIG_RELOAD_COMMAND] = {"command", MSG_CONFIG_RELOAD_COMMAND}};
+
 static json_t *key_json(const struct config_key *k) {
     char expected[240], variable[CONFIG_PATH_MAX];
     struct text t;
@@ -209,6 +219,7 @@ static json_t *key_json(const struct config_key *k) {
     out_put(j, "default", out_json_string(k->otherwise));
     out_put(j, "required", json_boolean((k->bits & CONFIG_REQUIRED) != 0));
     out_put(j, "environment", out_json_string(variable));
+    out_put(j, "reload", json_string(reloads[k->reload].word));
     out_put(j, "since", out_json_string(k->since));
     return j;
 }
@@ -224,7 +235,10 @@ static void explain_one(struct out *o, const struct config_key *k) {
     out_say(o, MSG_CONFIG_X_TAKES, expected);
     out_say(o, MSG_CONFIG_X_DEFAULT, default_of(k));
     out_say(o, MSG_CONFIG_X_ENV, variable);
-    out_say(o, k->reload == CONFIG_RELOAD_COMMAND ? MSG_CONFIG_X_COMMAND : MSG_CONFIG_X_RESTART,
+    out_say(o,
+            k->reload == CONFIG_RELOAD_COMMAND ? MSG_CONFIG_X_COMMAND
+            : k->reload == CONFIG_RELOAD_LIVE  ? MSG_CONFIG_X_LIVE
+                                               : MSG_CONFIG_X_RESTART,
             k->since);
 }
 
@@ -280,7 +294,9 @@ static int explain_markdown(struct out *o) {
         out_line(o, "| | |\n|---|---|");
         out_line(o, "| %s | %s |", message(MSG_CONFIG_H_TAKES), expected);
         out_line(o, "| %s | `%s` |", message(MSG_CONFIG_H_OTHERWISE), default_of(k));
-        out_line(o, "| %s | `%s` |\n", message(MSG_CONFIG_H_ENV), variable);
+        out_line(o, "| %s | `%s` |", message(MSG_CONFIG_H_ENV), variable);
+        out_line(o, "| %s | %s |\n", message(MSG_CONFIG_H_RELOAD),
+                 message(reloads[k->reload].when));
     }
     return 0;
 }

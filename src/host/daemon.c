@@ -16,6 +16,7 @@
 #include "host/clock.h"
 #include "host/fields.h"
 #include "host/plan.h"
+#include "host/reload.h"
 #include "store/store.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +32,7 @@ enum { LOOK_EVERY = 1000000, JOIN_SLACK = 2000000, REPORT_MAX = 16384, NOTES_A_S
 enum { EXIT_ERROR = 1, EXIT_BUG = 70 };
 
 struct daemon {
-    const struct config *config;
+    struct config *config; /* its own: live keys change */
     const struct daemon_options *options;
     struct plan *plan;
     struct engine *engine;
@@ -102,7 +103,7 @@ static void log_start(const struct daemon *d) {
                   (struct log_field[]){LSTR("consumer", s->consumer), LSTR("match", s->match),
                                        LSTR("broker", s->broker), LSTR("store", s->store),
                                        LINT("partitions", s->partitions),
-                                       LSTR("handler", d->plan->sql[i].name), LEND});
+                                       LSTR("handler", d->plan->handler[i]->sql.name), LEND});
     }
 }
 
@@ -247,6 +248,13 @@ static void say_ready(struct daemon *d) {
     SAY(d, MSG_DAEMON_READY, (unsigned)d->config->stores, (unsigned)d->config->subscriptions);
 }
 
+static void take_reload(struct daemon *d) {
+    const struct reload r = {d->config, d->plan, d->engine, d->options};
+    if (!d->stopping && reload_all(&r)) {
+        set_up_log(d->config, d->options->log_fd);
+    }
+}
+
 static void end_at_once(void) {
     log_event(LOG_WARN, "stopped", (struct log_field[]){LSTR("why", "a second signal"), LEND});
     failpoint_report();
@@ -257,9 +265,7 @@ static void take_signals(struct daemon *d, csn_usec now) {
     struct signalfd_siginfo got;
     while (read(d->signal_fd, &got, sizeof got) == sizeof got) {
         if (got.ssi_signo == SIGHUP) {
-            log_event(LOG_INFO, "reload",
-                      (struct log_field[]){
-                          LSTR("text", "a changed configuration is read at the next start"), LEND});
+            take_reload(d);
             continue;
         }
         if (d->stopping) {
@@ -289,6 +295,7 @@ static void loop(struct daemon *d) {
         csn_usec now = clock_now();
         engine_step(d->engine, now);
         log_notes(d);
+        plan_sweep(d->plan, d->engine);
         take_news(d, now);
         say_ready(d);
         if (engine_stopped(d->engine, clock_now())) {
@@ -335,6 +342,8 @@ static int end(struct daemon *d) {
     if (ended) {
         engine_free(d->engine);
         plan_free(d->plan);
+        free(d->config);
+        d->config = NULL;
     }
     d->engine = NULL;
     d->plan = NULL;
@@ -399,11 +408,21 @@ static void name_node(struct daemon *d) {
                                  : "consign");
 }
 
+/* The copy is freed with what points into it. */
+static csn_status copy_config(struct daemon *d, const struct config *c, csn_error *err) {
+    d->config = malloc(sizeof *d->config);
+    if (!d->config) {
+        return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "the configuration");
+    }
+    *d->config = *c;
+    name_node(d);
+    return start(d, err);
+}
+
 int daemon_run(const struct config *c, const struct daemon_options *o, csn_error *ret_error) {
-    struct daemon d = {.config = c, .options = o, .signal_fd = -1, .failed = {.status = CSN_OK}};
+    struct daemon d = {.options = o, .signal_fd = -1, .failed = {.status = CSN_OK}};
     set_up_log(c, o->log_fd);
-    name_node(&d);
-    csn_status s = start(&d, &d.failed);
+    csn_status s = copy_config(&d, c, &d.failed);
     int code;
     if (s == CSN_OK) {
         error_clear(&d.failed);
@@ -417,6 +436,7 @@ int daemon_run(const struct config *c, const struct daemon_options *o, csn_error
         if (!d.plan || plan_stop(d.plan, 2 * c->relay.lock_wait + JOIN_SLACK)) {
             engine_free(d.engine);
             plan_free(d.plan);
+            free(d.config);
         }
     }
     if (d.signal_fd >= 0) {

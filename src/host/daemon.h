@@ -6,10 +6,19 @@
 #include "core/config.h"
 #include <stdio.h>
 
+/* One mistake of a new configuration: where is "consign.yaml:12", or what else it came from. */
+typedef void daemon_mistake(void *arg, int32_t code, const char *path, const char *where,
+                            const char *text);
+
 struct daemon_options {
     FILE *say;              /* for people: connections, ready, stopped; NULL: nobody reads */
     const char *failpoints; /* CONSIGN_FAILPOINTS, or NULL */
     int log_fd;             /* where log lines go; < 0: standard error */
+    /* SIGHUP: reads the configuration again, all of it, and checks it. Any status but CSN_OK: it is
+     * not to be used, and tell heard why, or *err is set. NULL: handler files are read again. */
+    csn_status (*reload)(void *arg, struct config *ret, daemon_mistake *tell, void *tell_arg,
+                         csn_error *err);
+    void *reload_arg;
 };
 
 /* Runs until SIGTERM or SIGINT. Returns the exit code: 0 after a stop; that of the error table when

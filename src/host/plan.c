@@ -49,26 +49,79 @@ static csn_status read_file(const char *path, char *buffer, size_t size, size_t 
     return CSN_OK;
 }
 
-static csn_status load_handlers(struct plan *p, struct text *report, csn_error *err) {
-    enum { BUFFER = HANDLER_FILE_MAX + 1 };
-    char *buffer = malloc(BUFFER);
-    if (!buffer) {
-        return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "handler files");
+void plan_handler_free(struct plan_handler *h) {
+    if (h) {
+        sql_handler_free(&h->sql);
+        free(h);
     }
+}
+
+static csn_status handler_new(const char *path, csn_bytes text, struct text *report,
+                              struct plan_handler **ret, csn_error *err) {
+    struct plan_handler *h = calloc(1, sizeof *h);
+    if (!h) {
+        return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "%s", path);
+    }
+    csn_status s = sql_handler_parse(path, text, &h->sql, report, err);
+    if (s != CSN_OK) {
+        free(h);
+        return s;
+    }
+    copy_text(h->path, sizeof h->path, path);
+    h->hash = bytes_hash(text, 0);
+    h->handler = (struct handler){.sql = &h->sql};
+    *ret = h;
+    return CSN_OK;
+}
+
+csn_status plan_read_handler(const struct plan *p, uint32_t i, const char *path,
+                             struct text *report, struct plan_handler **ret, csn_error *err) {
+    enum { BUFFER = HANDLER_FILE_MAX + 1 };
+    const struct plan_handler *now = p->handler[i];
+    char *buffer = malloc(BUFFER);
+    size_t size = 0;
+    *ret = NULL;
+    if (!buffer) {
+        return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "%s", path);
+    }
+    csn_status s = read_file(path, buffer, BUFFER, &size, err);
+    csn_bytes text = {buffer, size};
+    bool same =
+        s == CSN_OK && now && strcmp(now->path, path) == 0 && now->hash == bytes_hash(text, 0);
+    if (s == CSN_OK && !same) {
+        s = handler_new(path, text, report, ret, err);
+    }
+    free(buffer);
+    return s;
+}
+
+void plan_take_handler(struct plan *p, uint32_t i, struct plan_handler *h) {
+    if (p->handler[i]) {
+        p->handler[i]->next = p->replaced;
+        p->replaced = p->handler[i];
+    }
+    p->handler[i] = h;
+    p->engine_subscription[i].handler = &h->handler;
+}
+
+void plan_sweep(struct plan *p, const struct engine *e) {
+    for (struct plan_handler **at = &p->replaced; *at;) {
+        struct plan_handler *h = *at;
+        if (engine_uses(e, &h->handler)) {
+            at = &h->next;
+        } else {
+            *at = h->next;
+            plan_handler_free(h);
+        }
+    }
+}
+
+static csn_status load_handlers(struct plan *p, struct text *report, csn_error *err) {
     csn_status s = CSN_OK;
     for (uint32_t i = 0; i < p->config->subscriptions && s == CSN_OK; i++) {
         const char *path = p->config->subscription[i].handler_path;
-        size_t size = 0;
-        s = read_file(path, buffer, BUFFER, &size, err);
-        if (s == CSN_OK) {
-            s = sql_handler_parse(path, (csn_bytes){buffer, size}, &p->sql[i], report, err);
-        }
-        if (s == CSN_OK) {
-            p->handler[i] = (struct handler){.sql = &p->sql[i]};
-            p->handlers++;
-        }
+        s = plan_read_handler(p, i, path, report, &p->handler[i], err);
     }
-    free(buffer);
     return s;
 }
 
@@ -216,7 +269,7 @@ static csn_status start_subscription(struct plan *p, uint32_t i, csn_error *err)
                                       .store = store,
                                       .match = c->match,
                                       .partitions = c->partitions,
-                                      .handler = &p->handler[i],
+                                      .handler = &p->handler[i]->handler,
                                       .at_most_once = c->at_most_once,
                                       .retry = c->retry,
                                       .workers =
@@ -263,6 +316,20 @@ static csn_status start_all(struct plan *p, csn_error *err) {
     return s;
 }
 
+void plan_policies(struct plan *p, struct engine_setup *setup) {
+    const struct config *c = p->config;
+    setup->subscription = p->engine_subscription;
+    setup->batch_rows = c->relay.batch_rows;
+    setup->batch_bytes = c->relay.batch_bytes;
+    setup->probe_min = c->relay.probe_min;
+    setup->probe_max = c->relay.probe_max;
+    setup->stop_timeout = c->relay.stop_timeout;
+    setup->retry = c->relay.retry;
+    for (uint32_t i = 0; i < c->subscriptions; i++) {
+        p->engine_subscription[i].retry = c->subscription[i].retry;
+    }
+}
+
 csn_status plan_start(struct plan *p, struct engine_setup *setup, csn_error *err) {
     const struct config *c = p->config;
     uint32_t routes = 0;
@@ -284,14 +351,9 @@ csn_status plan_start(struct plan *p, struct engine_setup *setup, csn_error *err
     setup->brokers = c->brokers;
     setup->subscriptions = c->subscriptions;
     setup->routes = routes;
-    setup->batch_rows = c->relay.batch_rows;
-    setup->batch_bytes = c->relay.batch_bytes;
-    setup->probe_min = c->relay.probe_min;
-    setup->probe_max = c->relay.probe_max;
     setup->lease = c->relay.lease;
     setup->lock_wait = c->relay.lock_wait;
-    setup->stop_timeout = c->relay.stop_timeout;
-    setup->retry = c->relay.retry;
+    plan_policies(p, setup);
     return s;
 }
 
@@ -322,8 +384,13 @@ void plan_free(struct plan *p) {
     for (uint32_t i = 0; i < p->workers; i++) {
         worker_free(p->worker[i].w);
     }
-    for (uint32_t i = 0; i < p->handlers; i++) {
-        sql_handler_free(&p->sql[i]);
+    for (uint32_t i = 0; i < SUBSCRIPTIONS_MAX; i++) {
+        plan_handler_free(p->handler[i]);
+    }
+    while (p->replaced) {
+        struct plan_handler *h = p->replaced;
+        p->replaced = h->next;
+        plan_handler_free(h);
     }
     if (p->ready_fd >= 0) {
         close(p->ready_fd);

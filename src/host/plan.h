@@ -33,15 +33,24 @@ struct plan_worker {
     bool down;
 };
 
+/* A handler file as it was read. Engine and stores have it by its address, so one that was replaced
+ * stays until none of them looks at it. */
+struct plan_handler {
+    struct handler handler;
+    struct sql_handler sql;
+    char path[URL_MAX_];
+    uint64_t hash;             /* of its text */
+    struct plan_handler *next; /* that was replaced */
+};
+
 struct plan {
     const struct config *config;
     int ready_fd; /* eventfd of all workers */
     struct plan_store store[STORES_MAX];
     struct plan_worker worker[PLAN_WORKERS_MAX];
     uint32_t workers;
-    struct sql_handler sql[SUBSCRIPTIONS_MAX];
-    struct handler handler[SUBSCRIPTIONS_MAX];
-    uint32_t handlers;
+    struct plan_handler *handler[SUBSCRIPTIONS_MAX];
+    struct plan_handler *replaced; /* and perhaps still looked at */
     struct engine_store engine_store[STORES_MAX];
     struct engine_broker engine_broker[BROKERS_MAX];
     struct engine_subscription engine_subscription[SUBSCRIPTIONS_MAX];
@@ -58,6 +67,18 @@ csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) MUST_USE;
 /* Starts all workers and fills setup; its pointers go into the plan. seed and label are the
  * caller's. */
 csn_status plan_start(struct plan *p, struct engine_setup *setup, csn_error *err) MUST_USE;
+/* Reads the handler file of subscription i again, from this path; nothing changes in the plan.
+ * *ret is NULL when it is what there is already. */
+csn_status plan_read_handler(const struct plan *p, uint32_t i, const char *path,
+                             struct text *report, struct plan_handler **ret,
+                             csn_error *err) MUST_USE;
+void plan_handler_free(struct plan_handler *h); /* NULL is fine */
+/* Makes h the handler of subscription i; h is the plan's from here on. */
+void plan_take_handler(struct plan *p, uint32_t i, struct plan_handler *h);
+/* What of the configuration the engine may take while it runs: fills these members of setup. */
+void plan_policies(struct plan *p, struct engine_setup *setup);
+/* Frees what was replaced and is not looked at any more. */
+void plan_sweep(struct plan *p, const struct engine *e);
 /* Stops all workers. False: one did not end within longest; the plan must be left alone then. All
  * ops are reaped after true. */
 bool plan_stop(struct plan *p, csn_usec longest) MUST_USE;

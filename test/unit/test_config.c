@@ -491,6 +491,100 @@ static void both_languages(void **state) {
     load_free(l);
 }
 
+/* ---- another configuration ---- */
+
+static void on_changed(void *arg, const struct config_key *k, const char *path, const char *before,
+                       const char *after) {
+    struct text *t = arg;
+    text_add(t, "%s %s %s>%s\n",
+             k == NULL                            ? "thing"
+             : k->reload == CONFIG_RELOAD_LIVE    ? "live"
+             : k->reload == CONFIG_RELOAD_COMMAND ? "command"
+                                                  : "restart",
+             path, before != NULL ? before : "-", after != NULL ? after : "-");
+}
+
+/* What a reload of the good configuration with these lines behind it tells; now is left in *ret. */
+static void reloads(const char *const *set, int sets, const char *told, struct config *ret) {
+    char line[2000];
+    struct text t;
+    struct load *now = load_plain(good), *next = load(good, set, sets, NULL);
+    assert_int_equal(next->mistakes, 0);
+    text_init(&t, line, sizeof(line));
+    config_reload(&now->config, &next->config, on_changed, &t);
+    assert_string_equal(line, told);
+    *ret = now->config;
+    text_init(&t, line, sizeof(line)); /* what was taken over differs no more */
+    config_reload(&now->config, &next->config, on_changed, &t);
+    assert_null(strstr(line, "live"));
+    load_free(now);
+    load_free(next);
+}
+
+static void live_keys_are_taken_over(void **state) {
+    (void)state;
+    struct config c;
+    reloads(NULL, 0, "", &c);
+    const char *const set[] = {"relay.lease=2m",
+                               "relay.batch.rows=70",
+                               "subscriptions.stock.retry.jitter=full",
+                               "subscriptions.stock.handler.sql=/x/y.sql",
+                               "subscriptions.stock.partitions=4",
+                               "reconcile.grace=3h",
+                               "log.level=warn",
+                               "log.format=text"};
+    reloads(set, ARRAY_LEN(set),
+            "restart subscriptions.stock.partitions 8>4\n"
+            "live subscriptions.stock.handler.sql /etc/shop/handlers/reserve.sql>/x/y.sql\n"
+            "live subscriptions.stock.retry.jitter 20%>full\n"
+            "live relay.batch.rows 50>70\n"
+            "restart relay.lease 1m>2m\n"
+            "command reconcile.grace 10m>3h\n"
+            "live log.format auto>text\n"
+            "live log.level debug>warn\n",
+            &c);
+    assert_int_equal(c.relay.batch_rows, 70);
+    assert_int_equal(c.relay.lease, 60000000);
+    assert_int_equal(c.subscription[0].partitions, 8);
+    assert_int_equal(c.subscription[0].retry.jitter, JITTER_FULL);
+    assert_int_equal(c.subscription[0].retry.base, 250000); /* its neighbours stay */
+    assert_string_equal(c.subscription[0].handler_path, "/x/y.sql");
+    assert_string_equal(c.log_level, "warn");
+}
+
+static void things_that_come_and_go_are_named(void **state) {
+    (void)state;
+    struct config c;
+    const char *const set[] = {"stores.new.url=sqlite:n.db", "routes.b.match=B",
+                               "routes.b.to=local"};
+    reloads(set, ARRAY_LEN(set), "thing stores.new ->\nthing routes.b ->\n", &c);
+    assert_int_equal(c.stores, 2);
+    assert_int_equal(c.routes, 0);
+    struct load *a =
+        load(good, (const char *const[]){"routes.a.match=A", "routes.a.to=local"}, 2, NULL);
+    struct load *b = load_plain(good);
+    char line[400];
+    struct text t;
+    text_init(&t, line, sizeof(line));
+    config_reload(&a->config, &b->config, on_changed, &t);
+    assert_string_equal(line, "thing routes.a >-\n");
+    load_free(b);
+    b = load(good,
+             (const char *const[]){"routes.z.match=Z", "routes.z.to=local", "routes.a.match=A",
+                                   "routes.a.to=local"},
+             4, NULL);
+    load_free(a);
+    a = load(good,
+             (const char *const[]){"routes.a.match=A", "routes.a.to=local", "routes.z.match=Z",
+                                   "routes.z.to=local"},
+             4, NULL);
+    text_init(&t, line, sizeof(line)); /* the first match wins, so the order is a value, too */
+    config_reload(&a->config, &b->config, on_changed, &t);
+    assert_string_equal(line, "thing routes a>z\n");
+    load_free(a);
+    load_free(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_and_values),
@@ -510,6 +604,8 @@ int main(void) {
         cmocka_unit_test(nothing_at_all),
         cmocka_unit_test(every_key_reads_back),
         cmocka_unit_test(both_languages),
+        cmocka_unit_test(live_keys_are_taken_over),
+        cmocka_unit_test(things_that_come_and_go_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

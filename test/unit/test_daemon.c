@@ -101,9 +101,9 @@ static void scene_new(struct scene *s) {
 }
 
 static void scene_end(struct scene *s) {
-    static const char *const name[] = {"log",           "note.sql",      "orders.db",
-                                       "orders.db-wal", "orders.db-shm", "stock.db",
-                                       "stock.db-wal",  "stock.db-shm",  "fifo"};
+    static const char *const name[] = {"log",           "note.sql", "orders.db",    "orders.db-wal",
+                                       "orders.db-shm", "stock.db", "stock.db-wal", "stock.db-shm",
+                                       "fifo",          "next",     "other.sql"};
     for (size_t i = 0; i < ARRAY_LEN(name); i++) {
         char path[80];
         path_in(s, name[i], path, sizeof path);
@@ -145,6 +145,37 @@ static void wait_for(const char *url, const char *sql, int64_t wanted) {
     }
 }
 
+/* The new configuration is the old one with the lines "KEY VALUE" of the file "next". */
+static csn_status read_next(void *arg, struct config *ret, daemon_mistake *tell, void *tell_arg,
+                            csn_error *err) {
+    const struct scene *s = arg;
+    char path[80], line[300];
+    csn_status status = CSN_OK;
+    path_in(s, "next", path, sizeof path);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return error_set(err, CSN_INVALID, ERR_CONFIG_NONE, "%s", path);
+    *ret = s->c;
+    while (fgets(line, sizeof line, f)) {
+        csn_error why = {0};
+        char *value = strchr(line, ' ');
+        line[strcspn(line, "\n")] = '\0';
+        *value++ = '\0';
+        if (config_put(ret, line, value, &why) != CSN_OK) {
+            tell(tell_arg, why.code, line, "next:1", why.text);
+            status = CSN_INVALID;
+        }
+    }
+    fclose(f);
+    return status;
+}
+
+static void put_next(const struct scene *s, const char *text) {
+    char path[80];
+    path_in(s, "next", path, sizeof path);
+    put_file(path, text);
+}
+
 static pid_t daemon_start(const struct scene *s, const char *failpoints) {
     fflush(NULL);
     pid_t pid = fork();
@@ -156,7 +187,11 @@ static pid_t daemon_start(const struct scene *s, const char *failpoints) {
         if (fd < 0 || !say) {
             _exit(99);
         }
-        const struct daemon_options o = {.say = say, .failpoints = failpoints, .log_fd = fd};
+        const struct daemon_options o = {.say = say,
+                                         .failpoints = failpoints,
+                                         .log_fd = fd,
+                                         .reload = read_next,
+                                         .reload_arg = (void *)(uintptr_t)s};
         csn_error err;
         int code = daemon_run(&s->c, &o, &err);
         fclose(say);
@@ -296,8 +331,9 @@ static void a_hangup_and_silence_cost_nothing(void **state) {
     add_effects(&s);
     pid_t pid = daemon_start(&s, NULL);
     wait_log(&s, " ready ");
+    put_next(&s, "");
     assert_int_equal(kill(pid, SIGHUP), 0);
-    wait_log(&s, " reload ");
+    wait_log(&s, " reload taken=0 need_restart=0 handlers=0");
     write_orders(&s, 0, 1);
     wait_for(s.stock, effects, 1);
     /* Idle, it sleeps: some second of the next ones costs less than a quarter of a core, also under
@@ -310,6 +346,108 @@ static void a_hangup_and_silence_cost_nothing(void **state) {
         used = ticks_of(pid) - before;
     }
     assert_true(used < little);
+    stop(&s, pid);
+    scene_end(&s);
+}
+
+static const char marking_text[] = "-- handler mark\n"
+                                   "INSERT INTO effects(event_id) VALUES ('new ' || :event_id);\n"
+                                   "-- verdict done\n";
+static const char marked[] = "SELECT count(*) FROM effects WHERE event_id LIKE 'new %'";
+
+static void hang_up(const struct scene *s, pid_t pid, const char *wanted) {
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    wait_log(s, wanted);
+}
+
+/* In the middle of work: what is being applied is applied by the handler that it began with. */
+static void a_hangup_brings_a_new_handler(void **state) {
+    (void)state;
+    struct scene s;
+    char path[80], next[200];
+    scene_new(&s);
+    add_effects(&s);
+    write_orders(&s, 0, 200);
+    pid_t pid = daemon_start(&s, NULL);
+    wait_log(&s, " ready ");
+    put_next(&s, "");
+    put_file(s.c.subscription[0].handler_path, marking_text);
+    hang_up(&s, pid, " reload taken=0 need_restart=0 handlers=1");
+    write_orders(&s, 200, 20);
+    wait_for(s.stock, effects, 220);
+    assert_true(ask(s.stock, marked) >= 20);
+    path_in(&s, "other.sql", path, sizeof path);
+    put_file(path, handler_text);
+    snprintf(next, sizeof next, "subscriptions.stock.handler.sql %s\n", path);
+    put_next(&s, next);
+    hang_up(&s, pid, " reload taken=1 need_restart=0 handlers=1");
+    int64_t before = ask(s.stock, marked);
+    write_orders(&s, 220, 20);
+    wait_for(s.stock, effects, 240);
+    assert_int_equal(ask(s.stock, marked), before);
+    stop(&s, pid);
+    assert_int_equal(ask(s.stock, "SELECT count(*) FROM consumer_inbox WHERE state = 'done'"), 240);
+    scene_end(&s);
+}
+
+static void a_hangup_takes_live_keys_and_names_the_others(void **state) {
+    (void)state;
+    struct scene s;
+    scene_new(&s);
+    add_effects(&s);
+    pid_t pid = daemon_start(&s, NULL);
+    wait_log(&s, " ready ");
+    put_next(&s, "relay.batch.rows 900\nrelay.probe.max 80ms\nrelay.lease 9s\n"
+                 "subscriptions.stock.retry.failures 3\nsubscriptions.extra.store stock\n"
+                 "reconcile.grace 1h\n");
+    hang_up(&s, pid, " reload taken=3 need_restart=2 handlers=0");
+    static const char *const wanted[] = {
+        "reload.key key=relay.batch.rows from=200 to=900",
+        "reload.key key=relay.probe.max from=50ms to=80ms",
+        "reload.key key=subscriptions.stock.retry.failures from=8 to=3",
+        "reload.needs_restart key=relay.lease from=3s to=9s",
+        "reload.needs_restart key=subscriptions.extra"};
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        if (!strstr(log_text(&s), wanted[i])) {
+            fail_msg("no \"%s\" in the log:\n%s", wanted[i], log_text(&s));
+        }
+    }
+    write_orders(&s, 0, 2000);
+    wait_for(s.stock, effects, 2000);
+    put_next(&s, "relay.batch.rows 900\nlog.level error\n");
+    hang_up(&s, pid, "reload.key key=log.level from=debug to=error");
+    stop(&s, pid);
+    assert_null(strstr(log_text(&s), " stopped ")); /* that is not an error */
+    scene_end(&s);
+}
+
+/* Whichever half is wrong, nothing of the other is taken. */
+static void a_wrong_reload_changes_nothing(void **state) {
+    (void)state;
+    struct scene s;
+    scene_new(&s);
+    add_effects(&s);
+    pid_t pid = daemon_start(&s, NULL);
+    wait_log(&s, " ready ");
+    put_file(s.c.subscription[0].handler_path, marking_text);
+    put_next(&s, "relay.batch.rows 900\nrelay.retry.base never\nrelay.leese 3s\n");
+    hang_up(&s, pid, "reload.refused mistakes=2");
+    assert_non_null(strstr(log_text(&s), "reload.mistake code=CSN-1003 key=relay.retry.base"));
+    assert_non_null(strstr(log_text(&s), "reload.mistake code=CSN-1002 key=relay.leese"));
+    put_next(&s, "relay.batch.rows 900\n");
+    put_file(s.c.subscription[0].handler_path, "-- handler note\nSELEKT 1;\n-- verdict maybe\n");
+    hang_up(&s, pid, "reload.refused mistakes=1");
+    assert_non_null(strstr(log_text(&s), "reload.mistake code=CSN-4001 key=stock"));
+    char path[80];
+    path_in(&s, "next", path, sizeof path);
+    unlink(path);
+    put_file(s.c.subscription[0].handler_path, handler_text);
+    hang_up(&s, pid, "reload.mistake code=CSN-1007"); /* a file that is gone is a mistake, too */
+    assert_null(strstr(log_text(&s), "reload.key"));
+    assert_null(strstr(log_text(&s), "reload.handler"));
+    write_orders(&s, 0, 5);
+    wait_for(s.stock, effects, 5);
+    assert_int_equal(ask(s.stock, marked), 0);
     stop(&s, pid);
     scene_end(&s);
 }
@@ -510,6 +648,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_are_carried_and_the_stop_is_clean),
         cmocka_unit_test(a_hangup_and_silence_cost_nothing),
+        cmocka_unit_test(a_hangup_brings_a_new_handler),
+        cmocka_unit_test(a_hangup_takes_live_keys_and_names_the_others),
+        cmocka_unit_test(a_wrong_reload_changes_nothing),
         cmocka_unit_test(a_wrong_configuration_ends_at_once),
         cmocka_unit_test(a_schema_that_does_not_fit_ends_at_once),
         cmocka_unit_test(migrate_makes_the_tables),
