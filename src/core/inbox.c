@@ -442,6 +442,7 @@ static uint32_t decide(struct inbox *b) {
 
 static void submit_park(struct inbox *b, csn_usec now) {
     b->park_op.deadline = now + b->lock_wait;
+    b->park_op.park.ago = now - b->now_on->taken_at;
     b->state = INBOX_PARKING;
     b->apply->submit(b->apply, &b->park_op);
     b->apply->flush(b->apply);

@@ -72,6 +72,8 @@ struct message {
     csn_usec failing_for; /* since first_failed_at; 0: never failed */
     csn_usec expires_in;  /* until expires_at; CSN_USEC_NEVER: does not expire; <= 0: expired */
     bool redelivered;
+    bool maybe_sent; /* outbox only, and only of one that can expire: an earlier attempt may have
+                        reached the broker, so that nobody can say that it was not sent */
 };
 
 struct batch {
@@ -287,13 +289,15 @@ struct op {
             struct apply_item *item;
             uint32_t n;
             uint32_t emitted; /* out: result events written */
-        } apply; /* TRY, too: source is the broker, the token is not used */
+        } apply;              /* TRY, too: source is the broker, the token is not used */
         struct {
             char consumer[NAME_MAX_];
             enum source source;
             char token[TOKEN_SIZE];
             struct park_item *item;
             uint32_t n;
+            csn_usec
+                ago; /* since the delivery was taken: what expires_in of the batch counts from */
         } park;
         struct {
             const struct binding *binding;
@@ -302,6 +306,7 @@ struct op {
         struct {
             struct publish_item *item;
             uint32_t n;
+            csn_usec ago; /* since the claim: what age and expires_in of the batch count from */
         } publish;
         struct {
             char consumer[NAME_MAX_];

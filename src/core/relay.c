@@ -304,9 +304,12 @@ static bool ended(const struct flight *f, uint32_t i) {
            (f->item[i].to == SETTLE_SENT || f->item[i].to == SETTLE_CANCELLED);
 }
 
+/* One that may be with its consumers already goes out once more, and they find it too late: to
+ * cancel it would say that nothing was sent, and let those behind it pass a copy under way. */
 static bool expired(const struct flight *f, uint32_t i, csn_usec now) {
-    csn_usec in = f->batch.msg[i].expires_in;
-    return in != CSN_USEC_NEVER && in <= now - f->claimed_at;
+    const struct message *m = &f->batch.msg[i];
+    return m->expires_in != CSN_USEC_NEVER && !m->maybe_sent &&
+           m->expires_in <= now - f->claimed_at;
 }
 
 /* True when message i can leave in this wave towards destination d. */
@@ -393,6 +396,7 @@ static uint32_t publish_to(struct relay *r, struct flight *f, uint32_t d, uint32
     op->deadline = now + dest->confirm_timeout;
     op->publish.item = &f->pub[from];
     op->publish.n = n;
+    op->publish.ago = now - f->claimed_at;
     r->counters->published += n;
     dest->port->submit(dest->port, op);
     dest->port->flush(dest->port);

@@ -252,6 +252,16 @@ static csn_status may_go(struct claim *k, sqlite3_stmt *row, bool *ret, uint64_t
     return s;
 }
 
+/* An attempt that nobody answered may have arrived, and what a person sends again has arrived. */
+static csn_status maybe_sent(struct claim *k, struct message *m) {
+    if (k->op->claim.table != TABLE_OUTBOX || m->expires_in == CSN_USEC_NEVER || m->attempts == 1)
+        return CSN_OK;
+    return sqlite_there(k->c,
+                        "SELECT 1 FROM consign_attempts WHERE event_id = ?1 AND side = 'outbox' "
+                        "AND kind IN ('unanswered', 'resent')",
+                        SQL_VALUES(sql_bytes(m->id)), &m->maybe_sent, &k->op->result);
+}
+
 /* Takes or parks one row; sets more when that was the last. */
 static csn_status consider(struct claim *k, sqlite3_stmt *row) {
     struct op *op = k->op;
@@ -278,6 +288,9 @@ static csn_status consider(struct claim *k, sqlite3_stmt *row) {
     }
     if (op->claim.table == TABLE_OUTBOX)
         b->msg[b->n].prev_version = prev;
+    s = maybe_sent(k, &b->msg[b->n]);
+    if (s != CSN_OK)
+        return s;
     remember(k, b->n++);
     k->bytes += size;
     op->claim.more = b->n == k->limit;

@@ -110,7 +110,8 @@ struct park {
     struct sqlite_conn *c;
     csn_error *err;
     const char *consumer, *token;
-    bool broker; /* source */
+    csn_usec taken_at; /* of the delivery, by the store's clock */
+    bool broker;       /* source */
     struct message m;
     struct park_item *item;
     int64_t seq; /* of the work row */
@@ -192,7 +193,7 @@ static csn_status insert_work(struct park *p) {
             sql_bytes(m->aggregate_id), sql_int((int64_t)m->version),
             sql_int((int64_t)m->prev_version), sql_bytes(m->event_type), sql_int(m->schema_version),
             sql_bytes(m->payload), sql_some(m->headers), sql_int(p->c->now), sql_int(m->lane),
-            sql_maybe(m->expires_in != CSN_USEC_NEVER, sqlite_after(p->c->now, m->expires_in)),
+            sql_maybe(m->expires_in != CSN_USEC_NEVER, sqlite_after(p->taken_at, m->expires_in)),
             sql_int(m->priority), sql_some(m->tenant), sql_some(m->traceparent),
             sql_some(m->correlation_id), sql_some(m->causation_id), sql_int((int64_t)m->seq)),
         p->err);
@@ -390,6 +391,7 @@ csn_status sqlite_park(struct sqlite_conn *c, struct op *op) {
                      .err = &op->result,
                      .consumer = op->park.consumer,
                      .token = op->park.token,
+                     .taken_at = c->now - op->park.ago,
                      .broker = op->park.source == SOURCE_BROKER};
     csn_status st = CSN_OK;
     for (uint32_t i = 0; i < op->park.n && st == CSN_OK; i++) {

@@ -147,7 +147,7 @@ static csn_status read_bindings(struct publish *k) {
 }
 
 /* What is the same in all copies. */
-static void bind_message(sqlite3_stmt *s, const struct message *m, csn_usec now) {
+static void bind_message(sqlite3_stmt *s, const struct message *m, csn_usec taken_at) {
     sqlite_bind_bytes(s, 3, m->id);
     sqlite_bind_bytes(s, 4, m->aggregate_type);
     sqlite_bind_bytes(s, 5, m->aggregate_id);
@@ -165,8 +165,8 @@ static void bind_message(sqlite3_stmt *s, const struct message *m, csn_usec now)
     if (m->expires_in == CSN_USEC_NEVER)
         sqlite3_bind_null(s, 18);
     else
-        sqlite3_bind_int64(s, 18, sqlite_after(now, m->expires_in));
-    sqlite3_bind_int64(s, 19, sqlite_between(m->age, now));
+        sqlite3_bind_int64(s, 18, sqlite_after(taken_at, m->expires_in));
+    sqlite3_bind_int64(s, 19, sqlite_between(m->age, taken_at));
 }
 
 static csn_status insert_copy(struct publish *k, const struct message *m, const struct bound *b,
@@ -190,7 +190,7 @@ static csn_status insert_copies(struct publish *k, const struct message *m,
                                 struct publish_item *item) {
     csn_status s = CSN_OK;
 
-    bind_message(k->insert, m, k->c->now);
+    bind_message(k->insert, m, k->c->now - k->op->publish.ago);
     for (uint32_t i = 0; i < k->bindings && s == CSN_OK; i++)
         if (glob_list_matches(k->bound[i].match, m->event_type))
             s = insert_copy(k, m, &k->bound[i], item);

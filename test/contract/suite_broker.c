@@ -315,6 +315,22 @@ static void a_delivery_brings_the_whole_message(void **state) {
     near(s, got->expires_in, HOUR);
 }
 
+static void time_in_hand_is_no_time_to_live(void **state) {
+    struct suite *s = *state;
+    struct batch *b = one_message(s, "e1", "k", 7, "{}");
+    struct op *op = publish_op(s, b);
+    const struct message *got;
+
+    b->msg->age = MINUTE;
+    b->msg->expires_in = HOUR;
+    op->publish.ago = 10 * SECOND;
+    subscribe(s);
+    run(s, op);
+    got = message_of(receive(s, "c", ALL_PARTS, 10)->batch, "e1");
+    near(s, got->age, MINUTE + 10 * SECOND);
+    near(s, got->expires_in, HOUR - 10 * SECOND);
+}
+
 static void deliveries_come_in_order_and_within_limits(void **state) {
     struct suite *s = *state;
     struct op *op;
@@ -627,6 +643,7 @@ const struct CMUnitTest suite_broker[] = {
     TEST(other_subscriptions_do_not_hinder_a_change),
     TEST(a_delivery_writes_its_columns),
     TEST(a_delivery_brings_the_whole_message),
+    TEST(time_in_hand_is_no_time_to_live),
     TEST(deliveries_come_in_order_and_within_limits),
     TEST(deliveries_of_all_partitions_are_ordered_by_position),
     TEST(deliveries_are_limited_by_bytes),

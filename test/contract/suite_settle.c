@@ -541,6 +541,38 @@ static void w22_rows_of_a_dead_owner_come_back(void **state) {
     assert_int_equal(claim(s, 1)->batch->msg[0].attempts, 2);
 }
 
+/* An attempt without an answer may have arrived: whoever finds the event expired is told. */
+static void w22_what_may_have_arrived_says_so(void **state) {
+    struct suite *s = *state;
+    struct world_event e[] = {
+        {.id = "e1", .aggregate_id = "k1", .event_type = "T", .payload = "1", .expires_in = HOUR},
+        {.id = "e2", .aggregate_id = "k2", .event_type = "T", .payload = "1", .expires_in = HOUR}};
+    struct op *op, *settle;
+
+    put_event(s, &e[0]);
+    put_event(s, &e[1]);
+    op = claim(s, 2);
+    assert_false(message_of(op->batch, "e1")->maybe_sent);
+    settle = settle_op(s, op, SETTLE_PENDING);
+    for (uint32_t i = 0; i < 2; i++) {
+        bool unknown = text_is(op->batch->msg[settle->settle.item[i].msg].id, "e1");
+        settle->settle.item[i].to = unknown ? SETTLE_UNKNOWN : SETTLE_PENDING;
+        settle->settle.item[i].attempt = 1;
+        settle->settle.item[i].retry_in = SECOND;
+        settle->settle.item[i].code = unknown ? 3005 : 3003;
+        copy_text(settle->settle.item[i].text, ERROR_TEXT_MAX, "as the code says");
+    }
+    run(s, settle);
+    s->w->advance(s->w, 2 * SECOND);
+    run(s, recover_op(s, 0));
+    op = claim(s, 2);
+    assert_true(message_of(op->batch, "e1")->maybe_sent);
+    assert_false(message_of(op->batch, "e2")->maybe_sent); /* it was told no */
+    s->w->advance(s->w, 31 * SECOND);                      /* and its owner is gone */
+    run(s, recover_op(s, 0));
+    assert_true(message_of(claim(s, 2)->batch, "e2")->maybe_sent);
+}
+
 static void w102_claims_are_counted_through_crashes(void **state) {
     struct suite *s = *state;
     struct op *op;
@@ -828,6 +860,7 @@ const struct CMUnitTest suite_settle[] = {TEST(sent_writes_its_columns),
                                           TEST(w28_renew_counts_only_what_is_still_mine),
                                           TEST(w26_a_renewed_row_is_not_recovered),
                                           TEST(w22_rows_of_a_dead_owner_come_back),
+                                          TEST(w22_what_may_have_arrived_says_so),
                                           TEST(w102_claims_are_counted_through_crashes),
                                           TEST(w31_a_lease_too_far_ahead_is_over),
                                           TEST(rows_of_fresh_lanes_come_back_at_once),

@@ -93,8 +93,8 @@ static void asked_publish(struct line *l, const struct op *op) {
                   op->deadline - l->life->skew <= t->lease_from + s->plan.lease,
               "%.*s is published although its claim may be over before the answer", ID(m->id));
         check(s, CHECK_EXPIRED,
-              m->expires_in == CSN_USEC_NEVER || m->expires_in > s->now - t->claimed_from ||
-                  t->lease_life != l->life->number,
+              m->expires_in == CSN_USEC_NEVER || m->maybe_sent ||
+                  m->expires_in > s->now - t->claimed_from || t->lease_life != l->life->number,
               "%.*s has expired and is published", ID(m->id));
         if (!s->kind)
             continue;
@@ -313,6 +313,14 @@ static void saw_sent(struct sim *s, struct fake_row *r, struct truth *t) {
                   ID(r->content.id), consumer_names[c]);
 }
 
+/* Cancelled for its age says that nothing was sent; a person who cancels is not held to that. */
+static void check_cancelled(struct sim *s, const struct fake_row *r, const struct truth *t) {
+    for (uint32_t c = 0; c < CONSUMERS && !t->lost; c++)
+        check(s, CHECK_EXPIRED, t->copies[c] == 0,
+              "%.*s is cancelled as expired, and %s has a copy", ID(r->content.id),
+              consumer_names[c]);
+}
+
 static void saw_outbox_move(struct sim *s, struct fake_row *r, enum row_status from) {
     struct truth *t = r->mark;
     const char *row = s->operating ? legal_by_hand[from] : legal[from];
@@ -320,6 +328,8 @@ static void saw_outbox_move(struct sim *s, struct fake_row *r, enum row_status f
           row_status_name(from), row_status_name(r->status));
     if (r->status == ROW_SENT)
         saw_sent(s, r, t);
+    if (r->status == ROW_CANCELLED)
+        check_cancelled(s, r, t);
     if (r->status == ROW_FAILED)
         check(s, CHECK_BUDGET, r->failures <= t->faults, "%.*s counts %u failures of %u faults",
               ID(r->content.id), r->failures, t->faults);
@@ -410,6 +420,8 @@ static void saw_published(void *arg, struct fake_store *store, const struct fake
     uint32_t c = consumer_number(store->consumer[q->subscription]);
     t->copies[c]++;
     t->live_copies[c]++;
+    if (t->row->status == ROW_CANCELLED)
+        check_cancelled(s, t->row, t);
     s->changes++;
     sim_mix(s, q->content.seq);
     sim_trace(s, "%s: %.*s for %s at %llu", store->name, ID(q->content.id), consumer_names[c],

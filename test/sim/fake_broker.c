@@ -48,7 +48,7 @@ void fake_declare(struct fake_store *s, struct op *op) {
 }
 
 static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscription,
-                                        const struct message *m) {
+                                        const struct message *m, csn_usec ago) {
     csn_usec now = fake_now(s);
     struct fake_queue_row *q = fake_take(s, sizeof *q);
     const struct fake_binding *b = &s->binding[subscription];
@@ -57,9 +57,9 @@ static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscript
     q->content.lane = fake_partition(m->aggregate_type, m->aggregate_id, b->partitions);
     q->subscription = subscription;
     q->routing_version = b->routing_version;
-    q->created_at = now - m->age;
+    q->created_at = now - ago - m->age;
     q->published_at = now;
-    q->expires_at = m->expires_in == CSN_USEC_NEVER ? 0 : now + m->expires_in;
+    q->expires_at = m->expires_in == CSN_USEC_NEVER ? 0 : now - ago + m->expires_in;
     fake_list_add(&s->queue, q);
     fake_list_add(&s->queue_live, q);
     if (s->eyes.published)
@@ -67,7 +67,8 @@ static struct fake_queue_row *queue_add(struct fake_store *s, uint32_t subscript
     return q;
 }
 
-void fake_publish_one(struct fake_store *s, const struct message *m, struct publish_item *item) {
+void fake_publish_one(struct fake_store *s, const struct message *m, csn_usec ago,
+                      struct publish_item *item) {
     enum publish_out refused = s->eyes.refuse ? s->eyes.refuse(s->eyes.arg, s, m) : PUB_NONE;
     item->out = refused ? (uint8_t)refused : PUB_RETURNED;
     item->part = -1;
@@ -75,7 +76,7 @@ void fake_publish_one(struct fake_store *s, const struct message *m, struct publ
     for (uint32_t i = 0; i < s->consumers && !refused; i++) {
         if (!s->binding[i].there || !glob_list_matches(s->binding[i].match, m->event_type))
             continue;
-        const struct fake_queue_row *q = queue_add(s, i, m);
+        const struct fake_queue_row *q = queue_add(s, i, m, ago);
         if (item->out != PUB_CONFIRMED) {
             item->part = (int32_t)q->content.lane;
             item->pos = (int64_t)q->content.seq;
@@ -113,7 +114,7 @@ void fake_publish(struct fake_store *s, struct op *op) {
         if (key_was_refused(op, i))
             item->out = PUB_UNSENT;
         else
-            fake_publish_one(s, &op->batch->msg[item->msg], item);
+            fake_publish_one(s, &op->batch->msg[item->msg], op->publish.ago, item);
     }
 }
 

@@ -296,7 +296,8 @@ void fake_try(struct fake_store *s, struct op *op) {
 
 /* ---- park ---- */
 
-static struct fake_row *work_add(struct fake_store *s, uint32_t consumer, const struct message *m) {
+static struct fake_row *work_add(struct fake_store *s, uint32_t consumer, const struct message *m,
+                                 csn_usec ago) {
     struct fake_row *r = fake_take(s, sizeof *r);
     csn_usec now = fake_now(s);
     fake_message_copy(s, &r->content, m);
@@ -304,7 +305,7 @@ static struct fake_row *work_add(struct fake_store *s, uint32_t consumer, const 
     r->consumer = consumer;
     r->slot = m->lane;
     r->created_at = r->next_attempt_at = now;
-    r->expires_at = m->expires_in == CSN_USEC_NEVER ? 0 : now + m->expires_in;
+    r->expires_at = m->expires_in == CSN_USEC_NEVER ? 0 : now - ago + m->expires_in;
     r->sent_by = -1;
     r->broker_part = (int64_t)m->lane;
     r->broker_pos = (int64_t)m->seq;
@@ -435,7 +436,7 @@ static void park_one(struct fake_store *s, struct op *op, struct park_item *p, u
     if (!work && b->status != INBOX_WAITING)
         return;
     if (!r)
-        r = work_add(s, consumer, m);
+        r = work_add(s, consumer, m, op->park.ago);
     note_park(s, r, p);
     park_row(s, r, p);
 }

@@ -241,6 +241,7 @@ static void fill_message(struct message *m, const struct fake_row *r, const stru
     m->expires_in = r->expires_at ? r->expires_at - now : CSN_USEC_NEVER;
     m->route = r->route;
     m->redelivered = r->attempts > 1;
+    m->maybe_sent = r->maybe_sent && r->expires_at;
 }
 
 static bool take_row(struct fake_store *s, struct op *op, struct fake_row *r, uint32_t n,
@@ -392,6 +393,7 @@ static void settle_row(struct fake_store *s, struct op *op, struct fake_row *r,
     case SETTLE_UNKNOWN:
         if (item->retry_in)
             r->next_attempt_at = now + item->retry_in;
+        r->maybe_sent |= item->to == SETTLE_UNKNOWN;
         fake_move(s, r, item->to == SETTLE_UNKNOWN ? ROW_UNKNOWN : ROW_PENDING);
         break;
     case SETTLE_WAITING:
@@ -460,6 +462,7 @@ static bool recover_sending(struct fake_store *s, struct op *op, struct fake_row
         return false;
     fake_attempt_add(s, r, op->recover.table == TABLE_WORK ? "inbox" : "outbox", "unanswered",
                      ERR_OWNER_GONE, "unknown (owner gone)", r->next_attempt_at);
+    r->maybe_sent = true;
     fake_move(s, r, ROW_PENDING);
     return true;
 }

@@ -57,7 +57,8 @@ struct fake_row {           /* of outbox_events or consign_work */
     uint64_t claim; /* serial number of the CLAIM that took it last */
     uint32_t slot, attempts, failures, tries, consumer;
     uint8_t status, waits_for;
-    bool live; /* is in the table's list of rows that have not ended */
+    bool live;       /* is in the table's list of rows that have not ended */
+    bool maybe_sent; /* an attempt was not answered, or it is sent again */
     char token[TOKEN_SIZE];
     void *mark; /* the observer's */
 };
@@ -300,7 +301,8 @@ void fake_receive(struct fake_store *s, struct op *op);
 void fake_ack(struct fake_store *s, struct op *op);
 
 /* One message into the queue: a row per matching binding. What the broker says goes into item. */
-void fake_publish_one(struct fake_store *s, const struct message *m, struct publish_item *item);
+void fake_publish_one(struct fake_store *s, const struct message *m, csn_usec ago,
+                      struct publish_item *item);
 bool fake_queue_due(const struct fake_store *s, const struct fake_queue_row *q, csn_usec now,
                     uint64_t epoch, csn_usec longest);
 uint32_t fake_partition(csn_bytes type, csn_bytes id, uint32_t partitions);

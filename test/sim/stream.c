@@ -81,7 +81,8 @@ void stream_land(struct sim *s, struct stream_op *o, uint32_t item, uint32_t ser
         o->at[item] = STREAM_SILENT;
         return;
     }
-    fake_publish_one(&s->bus, &o->op->batch->msg[o->said[item].msg], &o->said[item]);
+    fake_publish_one(&s->bus, &o->op->batch->msg[o->said[item].msg], o->op->publish.ago,
+                     &o->said[item]);
     struct publish_item landed = o->said[item];
     stream_kick(s);
     if (landed.out == PUB_CONFIRMED && sim_fault(s, FAULT_CONFIRM_LOST)) {

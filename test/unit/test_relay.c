@@ -488,6 +488,25 @@ static void what_has_expired_together_is_cancelled_together(void **state) {
     drop(t);
 }
 
+/* A copy of it may be under way: cancelled, it would let those behind it pass that copy. */
+static void what_may_have_arrived_is_sent_again_and_not_cancelled(void **state) {
+    (void)state;
+    struct bench *t = make(1);
+    step(t);
+    struct op *claim = port_take(&t->store, OP_CLAIM);
+    claim->batch->msg[0] = (struct message){.id = bytes_of("a"),
+                                            .aggregate_id = bytes_of("k"),
+                                            .event_type = bytes_of("A"),
+                                            .version = 1,
+                                            .expires_in = -5 * SEC,
+                                            .maybe_sent = true};
+    claim->batch->n = 1;
+    port_finish(claim, CSN_OK);
+    step(t);
+    assert_int_equal(take_publish(&t->a, 1)->publish.n, 1);
+    drop(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_is_fenced_and_has_a_fresh_token),
@@ -507,6 +526,7 @@ int main(void) {
         cmocka_unit_test(a_stop_gives_back_what_was_not_published),
         cmocka_unit_test(behind_an_expired_one_a_key_goes_on_when_that_is_cancelled),
         cmocka_unit_test(what_has_expired_together_is_cancelled_together),
+        cmocka_unit_test(what_may_have_arrived_is_sent_again_and_not_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
