@@ -131,7 +131,7 @@ static void sum_up(struct stage *s, struct crowd *c, const struct member *m) {
 static void open_and_race(struct stage *s, struct crowd *c, const struct handler *h) {
     struct member *m = calloc(c->members, sizeof *m);
     csn_error err = {.status = CSN_OK};
-    const struct store_driver *d = store_driver_for(s->url[STOCK], &err);
+    const struct store_driver *d = driver_for(store_drivers, s->url[STOCK], &err);
     if (!m)
         err = (csn_error){.status = CSN_NOMEM, .code = ERR_NO_MEMORY};
     for (uint32_t i = 0; m && d && i < c->members && err.status == CSN_OK; i++) {

@@ -42,10 +42,11 @@ BEGIN {
     see["store"] = " consign base core store "
     see["transport"] = " consign base core transport "
     see["flow"] = " consign base core store flow "
-    see["host"] = " consign base core store transport flow host "
-    see["lab"] = " consign base core store transport flow host lab "
-    see["lib"] = " consign base core store transport flow host lib "
-    see["cli"] = " consign base core store transport flow host lab lib cli "
+    see["conf"] = " consign base core conf "
+    see["host"] = " consign base core host "
+    see["lab"] = " consign base core conf store transport flow host lab "
+    see["lib"] = " consign base core conf host lib "
+    see["cli"] = " consign base core conf store transport flow host lab lib cli "
     banned = "strcpy|strcat|stpcpy|sprintf|vsprintf|gets|strtok|alloca|system|popen|atoi|atol|atoll" \
         "|atof|rand|srand|random|setjmp|longjmp"
     call = "(^|[^A-Za-z0-9_.>])(" banned ")[ ]*\\("
@@ -70,8 +71,8 @@ FNR == 1 {
     }
     if (header == "sqlite3.h" && FILENAME !~ /^(src\/store\/(sqlite[a-z_]*\.[ch]|db\.c)|bench\/|test\/)/)
         say("client", "sqlite3.h belongs to the SQLite driver")
-    if (header == "yaml.h" && FILENAME !~ /^(src\/cli\/yaml\.c|test\/)/)
-        say("client", "yaml.h belongs to src/cli/yaml.c")
+    if (header == "yaml.h" && FILENAME !~ /^(src\/conf\/yaml\.c|test\/)/)
+        say("client", "yaml.h belongs to src/conf/yaml.c")
     if (header == "jansson.h" && FILENAME !~ /^(src\/store\/(run|sqlite_apply)\.c|src\/cli\/|lab\/|test\/)/)
         say("client", "jansson.h belongs to the handlers and the command line")
 }

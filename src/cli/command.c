@@ -16,7 +16,8 @@
 #include "cli/init.h"
 #include "cli/lab.h"
 #include "cli/lanes.h"
-#include "cli/load.h"
+#include "cli/report.h"
+#include "conf/load.h"
 #include "cli/reconcile.h"
 #include "cli/schema_cmd.h"
 #include "cli/serve.h"
@@ -24,6 +25,7 @@
 #include "cli/top.h"
 #include "cli/trace.h"
 #include "core/guess.h"
+#include "store/store.h"
 #include <pwd.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -791,12 +793,18 @@ const char *command_actor(char *ret, size_t size) {
     return ret;
 }
 
+struct load_input command_input(const struct command_call *c) {
+    return (struct load_input){.file = c->config_path, .environment = environ, .set = c->set,
+                               .sets = c->sets, .drivers = store_drivers};
+}
+
 int command_load(const struct command_call *c, struct load **ret) {
+    const struct load_input in = command_input(c);
     csn_error err;
     error_clear(&err);
-    if (load_config(c->config_path, c->set, c->sets, environ, ret, &err) != CSN_OK)
+    if (load_config(&in, ret, &err) != CSN_OK)
         return out_error(c->out, &err, NULL, NULL);
-    int code = load_report(*ret, c->out);
+    int code = report_mistakes(*ret, c->out);
     if (code != 0) {
         load_free(*ret);
         *ret = NULL;

@@ -9,7 +9,7 @@
 #define CSN_CLI_COMMAND_H
 
 #include "cli/out.h"
-#include "core/config.h"
+#include "conf/load.h"
 
 enum { COMMAND_ARGS_MAX = 64, COMMAND_FLAGS_MAX = 16 };
 
@@ -97,9 +97,9 @@ const struct flag *command_short_flag(const char *word);
 /* Is what stands behind this flag its value? */
 bool command_eats_next(const char *word);
 
-struct load;
 /* Reads and checks the configuration of a call whose row does not say COMMAND_CONFIG. 0, or the
  * exit code of what was reported. */
+struct load_input command_input(const struct command_call *c); /* what this call reads */
 int command_load(const struct command_call *c, struct load **ret);
 
 /* Parses, prepares, runs: all of main but the streams. argv[0] is skipped. Returns the exit code.

@@ -8,8 +8,9 @@
 #include "cli/completion.h"
 #include "base/message.h"
 #include "cli/explain.h"
-#include "cli/load.h"
+#include "conf/load.h"
 #include "lab/lab.h"
+#include "store/store.h"
 #include <unistd.h>
 
 static int here(void) {
@@ -148,8 +149,10 @@ static void offer_experiments(const struct completing *p) {
 /* The names of a section of the configuration that this call would read. */
 static void offer_names(const struct completing *p, enum config_section section) {
     char path[CONFIG_PATH_MAX];
+    const struct load_input in = {
+        .file = p->config_path, .environment = environ, .drivers = store_drivers};
     struct load *l = NULL;
-    if (load_config(p->config_path, NULL, 0, environ, &l, NULL) != CSN_OK)
+    if (load_config(&in, &l, NULL) != CSN_OK)
         return;
     for (uint32_t i = 0; config_thing_at(&l->config, section, i, path, sizeof path); i++)
         offer(p, strrchr(path, '.') + 1, "");

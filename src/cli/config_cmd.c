@@ -3,7 +3,8 @@
  * the table of keys. */
 #include "cli/config_cmd.h"
 #include "base/message.h"
-#include "cli/load.h"
+#include "cli/report.h"
+#include "conf/load.h"
 #include "core/handler.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static int check_all(struct load *l, struct out *o, char *report) {
     for (uint32_t i = 0; i < l->config.subscriptions; i++)
         if (l->config.subscription[i].handler_path[0] != '\0')
             check_handler(l, &l->config.subscription[i], o, report);
-    return load_report(l, o);
+    return report_mistakes(l, o);
 }
 
 static void say_fine(const struct load *l, struct command_call *c) {
@@ -94,10 +95,11 @@ static void say_fine(const struct load *l, struct command_call *c) {
 }
 
 int config_check_command(struct command_call *c) {
+    const struct load_input in = command_input(c);
     struct load *l;
     csn_error err;
     error_clear(&err);
-    if (load_config(c->config_path, c->set, c->sets, environ, &l, &err) != CSN_OK)
+    if (load_config(&in, &l, &err) != CSN_OK)
         return out_error(c->out, &err, NULL, NULL);
     char *report = malloc(REPORT_MAX);
     int code = report != NULL ? check_all(l, c->out, report)

@@ -3,7 +3,7 @@
  * configuration is needed. */
 #include "cli/schema_cmd.h"
 #include "base/message.h"
-#include "cli/load.h"
+#include "conf/load.h"
 #include "store/store.h"
 
 enum { DIFFERENCES_MAX = 8192, SCHEMA_BEHIND = 1 /* exit code: the answer is no */ };

@@ -2,8 +2,9 @@
  * as its log does. */
 #include "cli/serve.h"
 #include "base/message.h"
-#include "cli/load.h"
+#include "conf/load.h"
 #include "host/daemon.h"
+#include "store/store.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,8 +30,10 @@ static void tell_mistake(const struct load *l, const struct mistake *m, daemon_m
 static csn_status read_again(void *arg, struct config *ret, daemon_mistake *tell, void *tell_arg,
                              csn_error *err) {
     const struct command_call *c = arg;
+    struct load_input in = command_input(c);
     struct load *l = NULL;
-    csn_status s = load_config(c->config->path, c->set, c->sets, environ, &l, err);
+    in.file = c->config->path;
+    csn_status s = load_config(&in, &l, err);
     if (s != CSN_OK)
         return s;
     for (uint32_t i = 0; i < l->mistakes; i++)
@@ -44,6 +47,7 @@ static csn_status read_again(void *arg, struct config *ret, daemon_mistake *tell
 int serve_command(struct command_call *c) {
     csn_error err;
     struct daemon_options options = {
+        .drivers = store_drivers,
         .say = c->out->quiet ? NULL : c->out->err,
         .failpoints = getenv("CONSIGN_FAILPOINTS"),
         .log_fd = STDERR_FILENO,

@@ -34,7 +34,16 @@ struct store_driver {
 
     void (*wake)(void *conn);  /* any thread: cut a wait of run() short */
     void (*close)(void *conn); /* NULL is fine */
+
+    /* Brings the tables to this version; idempotent, touches no row. */
+    csn_status (*migrate)(const char *url, csn_error *err);
+    /* Whether the laboratory's marker is there: only such a store may be harmed on purpose. */
+    csn_status (*marked)(const char *url, bool *ret, csn_error *err);
 };
+
+/* The one of these (to the first NULL) that answers to the URL; NULL: none, CSN-2012. */
+const struct store_driver *driver_for(const struct store_driver *const *drivers, const char *url,
+                                      csn_error *err);
 
 /* A transport streams: several PUBLISH ops in flight, outcomes per message. */
 struct transport_driver {

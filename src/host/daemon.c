@@ -17,7 +17,6 @@
 #include "host/fields.h"
 #include "host/plan.h"
 #include "host/reload.h"
-#include "store/store.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -206,7 +205,7 @@ static csn_status arm_failpoints(const struct daemon *d, csn_error *err) {
     for (uint32_t i = 0; i < d->config->stores; i++) {
         const struct config_store *s = &d->config->store[i];
         bool there = false;
-        csn_status status = lab_marker_there(s->url, &there, err);
+        csn_status status = d->plan->store[i].driver->marked(s->url, &there, err);
         if (status != CSN_OK) {
             error_prefix(err, s->name);
             return status;
@@ -383,7 +382,7 @@ static csn_status start(struct daemon *d, csn_error *err) {
     text_init(&t, report, sizeof report);
     csn_status s = take_signal_fd(d, err);
     if (s == CSN_OK) {
-        s = plan_new(d->config, &t, &d->plan, err);
+        s = plan_new(d->config, d->options->drivers, &t, &d->plan, err);
     }
     if (s != CSN_OK && t.used > 0 && d->options->say) {
         fputs(report, d->options->say);

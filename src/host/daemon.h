@@ -4,6 +4,7 @@
 #define CSN_HOST_DAEMON_H
 
 #include "core/config.h"
+#include "core/driver.h"
 #include <stdio.h>
 
 /* One mistake of a new configuration: where is "consign.yaml:12", or what else it came from. */
@@ -11,6 +12,7 @@ typedef void daemon_mistake(void *arg, int32_t code, const char *path, const cha
                             const char *text);
 
 struct daemon_options {
+    const struct store_driver *const *drivers; /* those there are, to the first NULL */
     FILE *say;              /* for people: connections, ready, stopped; NULL: nobody reads */
     const char *failpoints; /* CONSIGN_FAILPOINTS, or NULL */
     int log_fd;             /* where log lines go; < 0: standard error */

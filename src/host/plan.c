@@ -1,7 +1,6 @@
 /* plan.c: see plan.h. */
 #include "host/plan.h"
 #include "host/clock.h"
-#include "store/store.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -125,8 +124,8 @@ static csn_status load_handlers(struct plan *p, struct text *report, csn_error *
     return s;
 }
 
-csn_status plan_new(const struct config *c, struct text *report, struct plan **ret,
-                    csn_error *err) {
+csn_status plan_new(const struct config *c, const struct store_driver *const *drivers,
+                    struct text *report, struct plan **ret, csn_error *err) {
     struct plan *p = calloc(1, sizeof *p);
     if (!p) {
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "the plan of the connections");
@@ -135,7 +134,7 @@ csn_status plan_new(const struct config *c, struct text *report, struct plan **r
     p->ready_fd = -1;
     for (uint32_t i = 0; i < c->stores; i++) {
         p->store[i].config = &c->store[i];
-        p->store[i].driver = store_driver_for(c->store[i].url, err);
+        p->store[i].driver = driver_for(drivers, c->store[i].url, err);
         if (!p->store[i].driver) {
             error_prefix(err, c->store[i].name);
             plan_free(p);
@@ -156,14 +155,14 @@ csn_status plan_new(const struct config *c, struct text *report, struct plan **r
 /* Also called on the threads of the workers, each time before one opens its connection: whoever
  * comes first makes the tables. */
 static csn_status prepare(void *arg, csn_error *err) {
-    const struct config_store *c = arg;
-    return c->migrate ? schema_apply(c->url, err) : CSN_OK;
+    const struct plan_store *s = arg;
+    return s->config->migrate ? s->driver->migrate(s->config->url, err) : CSN_OK;
 }
 
 csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) {
     struct plan_store *store = &p->store[i];
     void *conn = NULL;
-    csn_status s = prepare((void *)store->config, err);
+    csn_status s = prepare(store, err);
     if (s == CSN_OK) {
         s = store->driver->open(store->config->url, ROLE_HEART, &conn, err);
     }
@@ -190,7 +189,7 @@ static csn_status add_worker(struct plan *p, uint32_t store, enum role role, str
         .flags = role == ROLE_QUEUE_IN ? PORT_ATOMIC_PUBLISH : 0,
         .ready_fd = p->ready_fd,
         .prepare = s->config->migrate ? prepare : NULL,
-        .arg = (void *)s->config,
+        .arg = s,
     };
     csn_status status = worker_start(&setup, &w->w, err);
     if (status != CSN_OK) {

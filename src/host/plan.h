@@ -59,8 +59,8 @@ struct plan {
 
 /* The drivers of all stores and the handlers of all subscriptions; no connection, no thread. report
  * gets the mistakes of a handler file in full. */
-csn_status plan_new(const struct config *c, struct text *report, struct plan **ret,
-                    csn_error *err) MUST_USE;
+csn_status plan_new(const struct config *c, const struct store_driver *const *drivers,
+                    struct text *report, struct plan **ret, csn_error *err) MUST_USE;
 /* Looks at store i as its driver would, after the schema was applied where `migrate` says so.
  * CSN_AGAIN: it may come later. */
 csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) MUST_USE;

@@ -660,4 +660,6 @@ const struct store_driver sqlite_driver = {
     .run = run,
     .wake = wake,
     .close = close_conn,
+    .migrate = schema_apply,
+    .marked = lab_marker_there,
 };

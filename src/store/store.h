@@ -5,7 +5,7 @@
 #include "core/driver.h"
 #include "store/db.h"
 
-const struct store_driver *store_driver_for(const char *url, csn_error *err); /* NULL: CSN-2012 */
+extern const struct store_driver *const store_drivers[]; /* to the first NULL */
 
 /* "sqlite:PATH": copies PATH; false: another scheme, no path, or longer than size - 1. */
 bool sqlite_url_path(const char *url, char *path, size_t size);

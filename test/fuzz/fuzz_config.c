@@ -1,8 +1,10 @@
 /* fuzz_config.c: whatever stands in a configuration file, reading it ends; every mistake has a
  * code, words and a place inside the file, and can be shown; what is free of mistakes keeps the
  * promises that the daemon builds on, and reads back as it was. */
-#include "cli/load.h"
+#include "cli/report.h"
+#include "conf/load.h"
 #include "mutate.h"
+#include "store/store.h"
 
 static const char *const words[] = {"stores:",
                                     "brokers:",
@@ -142,16 +144,16 @@ static const char *wrong_copy(const struct config *c, struct config *copy) {
 
 static const char *try_one(const char *data, size_t size, struct config *copy, struct out *o,
                            bool *ret_good) {
+    const struct load_input in = {.drivers = store_drivers};
     struct load *l = NULL;
     csn_error err;
-    if (load_text("/etc/shop/consign.yaml", (csn_bytes){data, size}, NULL, 0, NULL, &l, &err) !=
-        CSN_OK)
+    if (load_text(&in, "/etc/shop/consign.yaml", (csn_bytes){data, size}, &l, &err) != CSN_OK)
         return "not loaded";
     const char *why = wrong_mistake(l, data, size);
     *ret_good = l->mistakes == 0;
     rewind(o->err);
     if (why == NULL &&
-        load_report(l, o) != (*ret_good ? 0 : error_find(l->mistake[0].code)->exit_code))
+        report_mistakes(l, o) != (*ret_good ? 0 : error_find(l->mistake[0].code)->exit_code))
         why = "an exit code that does not fit";
     if (why == NULL && *ret_good)
         why = wrong_values(&l->config);

@@ -1,7 +1,9 @@
 /* test_config.c: the configuration: what it means, and that every mistake is told at its place. */
 #include "base/message.h"
-#include "cli/load.h"
+#include "cli/report.h"
+#include "conf/load.h"
 #include "cli/out.h"
+#include "store/store.h"
 #include <stdlib.h>
 
 #include <setjmp.h>
@@ -25,11 +27,11 @@ static const char good[] = "stores:\n"
 
 static struct load *load(const char *text, const char *const *set, int sets,
                          char *const *environment) {
+    const struct load_input in = {
+        .environment = environment, .set = set, .sets = sets, .drivers = store_drivers};
     struct load *l = NULL;
     csn_error err;
-    assert_int_equal(
-        load_text("/etc/shop/consign.yaml", bytes_of(text), set, sets, environment, &l, &err),
-        CSN_OK);
+    assert_int_equal(load_text(&in, "/etc/shop/consign.yaml", bytes_of(text), &l, &err), CSN_OK);
     assert_non_null(l);
     return l;
 }
@@ -45,7 +47,7 @@ static char *report(const struct load *l, enum out_format format, int *ret_code)
     struct out o = {.format = format};
     o.to = o.err = open_memstream(&text, &size);
     assert_non_null(o.err);
-    int code = load_report(l, &o);
+    int code = report_mistakes(l, &o);
     assert_int_equal(fclose(o.err), 0);
     if (ret_code != NULL)
         *ret_code = code;

@@ -187,7 +187,8 @@ static pid_t daemon_start(const struct scene *s, const char *failpoints) {
         if (fd < 0 || !say) {
             _exit(99);
         }
-        const struct daemon_options o = {.say = say,
+        const struct daemon_options o = {.drivers = store_drivers,
+                                         .say = say,
                                          .failpoints = failpoints,
                                          .log_fd = fd,
                                          .reload = read_next,

@@ -186,8 +186,8 @@ static void a_url_of_another_kind_is_refused(void **state) {
     (void)state;
     assert_int_equal(refused("postgres:x").code, ERR_STORE_URL);
     assert_int_equal(refused("sqlite:").code, ERR_STORE_URL);
-    assert_ptr_equal(store_driver_for("sqlite:x.db", &err), &sqlite_driver);
-    assert_null(store_driver_for("sqlite3:x.db", &err));
+    assert_ptr_equal(driver_for(store_drivers, "sqlite:x.db", &err), &sqlite_driver);
+    assert_null(driver_for(store_drivers, "sqlite3:x.db", &err));
     assert_int_equal(err.code, ERR_STORE_URL);
     assert_true(sqlite_url_path("sqlite:1234567", path, sizeof path));
     assert_string_equal(path, "1234567");

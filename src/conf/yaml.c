@@ -2,7 +2,7 @@
  * subset leaves out, each at its place; the second loads the document and walks it along the table
  * of keys, so that its depth is bounded by the table's. With an alias in the text there is no walk:
  * aliases share nodes, and a walk could take for ever. */
-#include "cli/yaml.h"
+#include "conf/yaml.h"
 #include "base/error.h"
 #include "base/message.h"
 #include "core/config.h"

@@ -1,8 +1,8 @@
 /* yaml.h: reads a configuration file: a strict subset of YAML (one document, maps and scalars; no
  * anchors, aliases, tags, lists) into (path, value) pairs with the place where each stands. Every
  * scalar stays text; the table of keys decides what it is. */
-#ifndef CSN_CLI_YAML_H
-#define CSN_CLI_YAML_H
+#ifndef CSN_CONF_YAML_H
+#define CSN_CONF_YAML_H
 
 #include "base/bytes.h"
 

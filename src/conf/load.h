@@ -1,11 +1,11 @@
 /* load.h: the configuration of this call: found, read, overridden by environment and --set, checked
  * as a whole. All mistakes are kept, each with its place, so that they can be shown at once. */
-#ifndef CSN_CLI_LOAD_H
-#define CSN_CLI_LOAD_H
+#ifndef CSN_CONF_LOAD_H
+#define CSN_CONF_LOAD_H
 
-#include "cli/out.h"
-#include "cli/yaml.h"
+#include "conf/yaml.h"
 #include "core/config.h"
+#include "core/driver.h"
 
 enum { MISTAKES_MAX = 64, GIVEN_MAX = 1024 };
 
@@ -24,8 +24,19 @@ struct given {
     struct yaml_place at;
 };
 
+/* What is read, in the order in which it counts: file, environment, set. */
+struct load_input {
+    const char *file; /* of -c; NULL: CONSIGN_CONFIG, ./consign.yaml, ./consign-dev/consign.yaml,
+                         /etc/consign/consign.yaml */
+    char *const *environment; /* as environ; NULL: none */
+    const char *const *set;   /* "path=value" */
+    int sets;
+    const struct store_driver *const *drivers; /* those there are, to the first NULL */
+};
+
 struct load {
     struct config config;
+    const struct store_driver *const *drivers;
     char shown[URL_MAX_]; /* the file as people called it */
     char *text;           /* of the file */
     size_t size;
@@ -37,23 +48,17 @@ struct load {
     const char *source; /* while filling: of what is being read; NULL: the file */
 };
 
-/* file: of -c, or NULL to look where contracts say: CONSIGN_CONFIG, ./consign.yaml,
- * ./consign-dev/consign.yaml, /etc/consign/consign.yaml. environment: as environ. Fails only when
- * there is nothing to check (CSN-1007); mistakes are in *ret. */
-csn_status load_config(const char *file, const char *const *set, int sets, char *const *environment,
-                       struct load **ret, csn_error *err) MUST_USE;
+/* Fails only when there is nothing to check (CSN-1007); mistakes are in *ret. */
+csn_status load_config(const struct load_input *in, struct load **ret, csn_error *err) MUST_USE;
 /* The same from a text; name is an absolute path (it need not exist). */
-csn_status load_text(const char *name, csn_bytes text, const char *const *set, int sets,
-                     char *const *environment, struct load **ret, csn_error *err) MUST_USE;
+csn_status load_text(const struct load_input *in, const char *name, csn_bytes text,
+                     struct load **ret, csn_error *err) MUST_USE;
 void load_free(struct load *l); /* NULL is fine */
 
 /* Adds a mistake that a later check found, at the place of path or of the nearest group above it.
  */
 void load_mistake(struct load *l, const char *path, int32_t code, const char *text,
                   const char *way);
-/* Prints all mistakes; returns the exit code (0 without any). */
-int load_report(const struct load *l, struct out *o);
-
 /* Where the value of path came from: "consign.yaml:12", "CONSIGN_RELAY__LEASE", "--set", "default".
  */
 void load_origin(const struct load *l, const char *path, char *ret, size_t size);
