@@ -617,6 +617,44 @@ static int by_place(const void *a, const void *b) {
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
+static bool same_member(const json_t *a, const json_t *b, const char *key) {
+    return row_has(a, key) && row_has(b, key) && row_int(a, key) == row_int(b, key);
+}
+
+/* The confirm of an embedded broker is the commit of the copy; the outbox row says only when it was
+ * marked, which may be after the copy was handled. */
+static void confirmed_by(const struct trace *t, const json_t *copy) {
+    size_t i;
+    json_t *f;
+    int64_t at = row_int(copy, "at");
+    json_array_foreach(t->facts, i, f) {
+        bool confirmed = strcmp(row_text(f, "kind"), "confirmed") == 0 &&
+                         same_member(f, copy, "broker_pos") && same_member(f, copy, "broker_part");
+        bool published = strcmp(row_text(f, "kind"), "published") == 0 &&
+                         strcmp(row_text(f, "source"), "outbox") == 0;
+        if (row_int(f, "at") <= at || (!confirmed && !published))
+            continue;
+        if (confirmed)
+            out_put(f, "marked_at", json_incref(json_object_get(f, "at")));
+        out_put(f, "at", json_integer(at));
+    }
+}
+
+/* Copies of an earlier attempt are older than the row's own publish. */
+static void date_confirms(const struct trace *t) {
+    size_t i, k;
+    json_t *f, *copy;
+    json_array_foreach(t->facts, i, f) {
+        if (strcmp(row_text(f, "kind"), "confirmed") != 0)
+            continue;
+        json_array_foreach(t->facts, k, copy) {
+            if (strcmp(row_text(copy, "source"), "queue") == 0 &&
+                same_member(f, copy, "broker_pos") && same_member(f, copy, "broker_part"))
+                confirmed_by(t, copy);
+        }
+    }
+}
+
 /* The facts in order, in public form. */
 static json_t *ordered(const json_t *facts) {
     size_t n = json_array_size(facts), i;
@@ -695,6 +733,7 @@ json_t *trace_collect(struct legs *l, const char *event_id, bool *ret_found) {
     json_t *o = json_object();
     out_put(o, "event_id", out_json_string(event_id));
     out_put(o, "event", event_of(&t));
+    date_confirms(&t);
     out_put(o, "facts", ordered(t.facts));
     out_put(o, "consumers", consumers(&t));
     out_put(o, "results", results_of(&t));

@@ -79,6 +79,22 @@ static void sent_and_handled(struct world *w) {
                   " 1700000000000000 + 7500000, 2, 1700000000000000 + 20000000, 3, 17)");
 }
 
+/* A busy relay marks a row when its consumer is long done with it. */
+static void what_was_marked_late_was_confirmed_before(void **state) {
+    struct world *w = *state;
+    bool found = false;
+    sent_and_handled(w);
+    sql(w->db[0], "UPDATE outbox_events SET sent_at = created_at + 12000000, published_at = "
+                  "created_at + 11000000");
+    json_t *d = trace(w, "E-1", &found);
+    assert_true(kinds_are(d, "written claimed unanswered claimed published published confirmed "
+                             "received handled duplicate"));
+    assert_string_equal(row_text(fact_of(d, "confirmed", 0), "at"), "2023-11-14T22:13:26.500Z");
+    assert_string_equal(row_text(fact_of(d, "confirmed", 0), "marked_at"),
+                        "2023-11-14T22:13:32.000Z");
+    json_decref(d);
+}
+
 static void facts_of_a_whole_life_are_in_order(void **state) {
     struct world *w = *state;
     bool found = false;
@@ -318,6 +334,8 @@ static void a_trace_changes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_marked_late_was_confirmed_before, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(facts_of_a_whole_life_are_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_store_that_cannot_be_read_is_stated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_consumer_store_that_is_away_hides_its_inbox, set_up,
