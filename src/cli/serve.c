@@ -16,7 +16,7 @@ static void set_language(const struct command_call *c) {
         message_language(l);
 }
 
-static void tell_mistake(const struct load *l, const struct mistake *m, daemon_mistake *tell,
+static void tell_mistake(const struct load *l, const struct mistake *m, service_mistake *tell,
                          void *arg) {
     char where[URL_MAX_ + 32];
     if (m->at.line > 0)
@@ -27,7 +27,7 @@ static void tell_mistake(const struct load *l, const struct mistake *m, daemon_m
 }
 
 /* The same file, the same --set, as at the start; a file that has appeared elsewhere is another's. */
-static csn_status read_again(void *arg, struct config *ret, daemon_mistake *tell, void *tell_arg,
+static csn_status read_again(void *arg, struct config *ret, service_mistake *tell, void *tell_arg,
                              csn_error *err) {
     const struct command_call *c = arg;
     struct load_input in = command_input(c);
@@ -46,8 +46,9 @@ static csn_status read_again(void *arg, struct config *ret, daemon_mistake *tell
 
 int serve_command(struct command_call *c) {
     csn_error err;
-    struct daemon_options options = {
+    struct service_options options = {
         .drivers = store_drivers,
+        .all = true,
         .say = c->out->quiet ? NULL : c->out->err,
         .failpoints = getenv("CONSIGN_FAILPOINTS"),
         .log_fd = STDERR_FILENO,

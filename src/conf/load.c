@@ -249,13 +249,14 @@ static void read_set(struct load *l, const char *set) {
 
 /* ---- checks ---- */
 
-/* One mistake per place: a wrong value is not missing as well. */
+/* One mistake per place: a wrong value is not missing as well, nor is what would be inside it. */
 static void on_found(void *arg, const char *path, int32_t code, const char *text, const char *way) {
     struct load *l = arg;
     for (uint32_t i = 0; i < l->mistakes; i++)
         if (strcmp(l->mistake[i].path, path) == 0)
             return;
-    load_mistake(l, path, code, text, way);
+    if (!told_above(l, path))
+        load_mistake(l, path, code, text, way);
 }
 
 static void check_urls(struct load *l) {

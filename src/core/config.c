@@ -759,6 +759,19 @@ static void check_semantics(struct checking *w, const struct config_subscription
     tell(w, path, ERR_CONFIG_SEMANTICS, &t);
 }
 
+/* A file, or a program that brings a function: exactly one of them. */
+static void check_handler(struct checking *w, const struct config_subscription *s) {
+    char path[CONFIG_PATH_MAX], line[200];
+    struct text t, p;
+    if (s->application == (s->handler_path[0] == '\0'))
+        return;
+    text_init(&p, path, sizeof(path));
+    text_add(&p, "subscriptions.%s.handler.sql", s->consumer);
+    text_init(&t, line, sizeof(line));
+    message_add(&t, s->application ? MSG_CONFIG_TWO_HANDLERS : MSG_CONFIG_REQUIRED, path);
+    tell(w, path, s->application ? ERR_CONFIG_VALUE : ERR_CONFIG_MISSING, &t);
+}
+
 static void check_section(struct checking *w, enum config_section s) {
     char line[200];
     struct text t;
@@ -781,6 +794,7 @@ uint32_t config_check(struct config *c, config_found *found, void *arg) {
     for (uint32_t i = 0; i < c->subscriptions; i++) {
         char prefix[CONFIG_PATH_MAX];
         check_semantics(&w, &c->subscription[i]);
+        check_handler(&w, &c->subscription[i]);
         if (config_thing_at(c, CONFIG_SUBSCRIPTION, i, prefix, sizeof(prefix)))
             check_retry(&w, prefix, &c->subscription[i].retry);
     }

@@ -37,9 +37,10 @@ struct config_subscription {
     char store[NAME_MAX_];
     char match[NAME_MAX_ * 2];
     uint32_t partitions;
-    char criticality[12]; /* critical normal bulk */
-    bool at_most_once;    /* acked first, tried once, no inbox */
-    char handler_path[URL_MAX_]; /* SQL handler file, absolute */
+    char criticality[12];        /* critical normal bulk */
+    bool at_most_once;           /* acked first, tried once, no inbox */
+    bool application;            /* its handler is a function of a program that links the library */
+    char handler_path[URL_MAX_]; /* SQL handler file, absolute; empty with application */
     struct retry_policy retry;
 };
 

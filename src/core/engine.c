@@ -110,10 +110,10 @@ static csn_status make_broker(struct engine *e, const struct engine_setup *s, ui
     for (uint32_t k = 0; k < s->stores; k++)
         if (broker->watch && broker->watch == s->store[k].watch)
             e->watch_of_broker[i] = (int32_t)k;
-    d->binding = calloc(s->subscriptions + 1, sizeof *d->binding);
+    d->binding = calloc(s->subscriptions + s->bound + 1, sizeof *d->binding);
     if (!d->binding)
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "bindings of %s", broker->name);
-    for (uint32_t k = 0; k < s->subscriptions; k++) {
+    for (uint32_t k = 0; k < s->subscriptions + s->bound; k++) {
         if (s->subscription[k].broker != i)
             continue;
         struct binding *b = &d->binding[d->n++];
@@ -211,8 +211,8 @@ csn_status engine_new(const struct engine_setup *s, csn_usec now, struct engine 
         err = &here;
     (void)now;
     if (s->stores == 0 || s->stores > STORES_MAX || s->brokers > BROKERS_MAX ||
-        s->subscriptions > SUBSCRIPTIONS_MAX || s->routes > ROUTES_MAX || s->batch_rows == 0 ||
-        s->batch_rows > BATCH_MAX)
+        s->subscriptions + s->bound > SUBSCRIPTIONS_MAX || s->routes > ROUTES_MAX ||
+        s->batch_rows == 0 || s->batch_rows > BATCH_MAX)
         return error_set(err, CSN_INVALID, ERR_CONFIG_VALUE,
                          "engine: a number is out of its limits");
     struct engine *e = calloc(1, sizeof *e);

@@ -19,7 +19,8 @@ enum { APPLY_WORKERS_MAX = 8 };
 struct engine_store {
     const char *name;
     struct port *heart, *relay, *watch;
-    uint32_t lanes; /* of its outbox: 1 on SQLite */
+    uint32_t lanes; /* of its outbox: 1 on SQLite; 0: the relay is another process's, and so relay
+                       may be NULL */
 };
 
 struct engine_broker {
@@ -53,6 +54,7 @@ struct engine_setup {
     const struct engine_subscription *subscription;
     const struct engine_route *route; /* first match wins; the last should match all */
     uint32_t stores, brokers, subscriptions, routes;
+    uint32_t bound; /* subscriptions behind those that are another process's: only declared here */
     const char *label; /* of this node */
     uint64_t seed[4];
     uint32_t batch_rows;

@@ -50,7 +50,7 @@ static csn_usec pause_after_fault(const struct lanes *l) {
 static void answered(struct lanes *l, csn_usec now) {
     struct op *op = &l->op;
     op->state = OP_IDLE;
-    if (op->lease.drop) {
+    if (op->lease.drop || op->lease.leave) {
         l->dropped = op->result.status == CSN_OK || ++l->faults > 3;
         l->next_at = now + pause_after_fault(l);
         return;

@@ -100,7 +100,11 @@ void plan_take_handler(struct plan *p, uint32_t i, struct plan_handler *h) {
         p->replaced = p->handler[i];
     }
     p->handler[i] = h;
-    p->engine_subscription[i].handler = &h->handler;
+    for (uint32_t k = 0; k < p->subscriptions; k++) {
+        if (p->of[k] == i) {
+            p->handled_by[k] = p->engine_subscription[k].handler = &h->handler;
+        }
+    }
 }
 
 void plan_sweep(struct plan *p, const struct engine *e) {
@@ -115,33 +119,78 @@ void plan_sweep(struct plan *p, const struct engine *e) {
     }
 }
 
-static csn_status load_handlers(struct plan *p, struct text *report, csn_error *err) {
-    csn_status s = CSN_OK;
-    for (uint32_t i = 0; i < p->config->subscriptions && s == CSN_OK; i++) {
-        const char *path = p->config->subscription[i].handler_path;
-        s = plan_read_handler(p, i, path, report, &p->handler[i], err);
+/* ---- which subscriptions run here ---- */
+
+static const struct plan_application *application_of(const struct plan_setup *setup,
+                                                     const char *consumer) {
+    for (uint32_t i = 0; i < setup->applications; i++) {
+        if (strcmp(setup->application[i].consumer, consumer) == 0) {
+            return &setup->application[i];
+        }
+    }
+    return NULL;
+}
+
+static csn_status check_applications(const struct config *c, const struct plan_setup *setup,
+                                     csn_error *err) {
+    for (uint32_t i = 0; i < setup->applications; i++) {
+        const char *consumer = setup->application[i].consumer;
+        uint32_t k = 0;
+        while (k < c->subscriptions && strcmp(c->subscription[k].consumer, consumer) != 0) {
+            k++;
+        }
+        if (k == c->subscriptions) {
+            return error_set(err, CSN_INVALID, ERR_CONFIG_REFERENCE,
+                             "there is no subscription \"%s\" in %s", consumer, c->path);
+        }
+        if (!c->subscription[k].application) {
+            return error_set(
+                err, CSN_INVALID, ERR_CONFIG_REFERENCE,
+                "subscription \"%s\" has an SQL handler; write \"handler: application\"", consumer);
+        }
+    }
+    return CSN_OK;
+}
+
+static csn_status select_subscriptions(struct plan *p, const struct plan_setup *setup,
+                                       struct text *report, csn_error *err) {
+    const struct config *c = p->config;
+    uint32_t elsewhere = c->subscriptions;
+    csn_status s = check_applications(c, setup, err);
+    for (uint32_t i = 0; i < c->subscriptions && s == CSN_OK; i++) {
+        const struct config_subscription *sub = &c->subscription[i];
+        const struct plan_application *a = application_of(setup, sub->consumer);
+        const struct handler *h = a ? &a->handler : NULL;
+        if (!a && setup->all && !sub->application) {
+            s = plan_read_handler(p, i, sub->handler_path, report, &p->handler[i], err);
+            h = s == CSN_OK ? &p->handler[i]->handler : NULL;
+        }
+        uint32_t k = h ? p->subscriptions++ : --elsewhere;
+        p->of[k] = i;
+        p->handled_by[k] = h;
     }
     return s;
 }
 
-csn_status plan_new(const struct config *c, const struct store_driver *const *drivers,
-                    struct text *report, struct plan **ret, csn_error *err) {
+csn_status plan_new(const struct config *c, const struct plan_setup *setup, struct text *report,
+                    struct plan **ret, csn_error *err) {
     struct plan *p = calloc(1, sizeof *p);
     if (!p) {
         return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "the plan of the connections");
     }
     p->config = c;
+    p->relays = setup->all;
     p->ready_fd = -1;
     for (uint32_t i = 0; i < c->stores; i++) {
         p->store[i].config = &c->store[i];
-        p->store[i].driver = driver_for(drivers, c->store[i].url, err);
+        p->store[i].driver = driver_for(setup->drivers, c->store[i].url, err);
         if (!p->store[i].driver) {
             error_prefix(err, c->store[i].name);
             plan_free(p);
             return CSN_INVALID;
         }
     }
-    csn_status s = load_handlers(p, report, err);
+    csn_status s = select_subscriptions(p, setup, report, err);
     if (s != CSN_OK) {
         plan_free(p);
         return s;
@@ -226,9 +275,9 @@ static csn_status no_such(const char *who, const char *name, csn_error *err) {
 static csn_status start_store(struct plan *p, uint32_t i, csn_error *err) {
     struct engine_store *e = &p->engine_store[i];
     e->name = p->config->store[i].name;
-    e->lanes = PLAN_LANES;
+    e->lanes = p->relays ? PLAN_LANES : 0;
     csn_status s = add_worker(p, i, ROLE_HEART, &e->heart, err);
-    if (s == CSN_OK) {
+    if (s == CSN_OK && p->relays) {
         s = add_worker(p, i, ROLE_RELAY, &e->relay, err);
     }
     if (s == CSN_OK) {
@@ -255,9 +304,9 @@ static csn_status start_broker(struct plan *p, uint32_t i, csn_error *err) {
     return s;
 }
 
-static csn_status start_subscription(struct plan *p, uint32_t i, csn_error *err) {
-    const struct config_subscription *c = &p->config->subscription[i];
-    struct engine_subscription *e = &p->engine_subscription[i];
+static csn_status start_subscription(struct plan *p, uint32_t k, csn_error *err) {
+    const struct config_subscription *c = &p->config->subscription[p->of[k]];
+    struct engine_subscription *e = &p->engine_subscription[k];
     uint32_t store = store_index(p->config, c->store), broker = broker_index(p->config, c->broker);
     if (store == p->config->stores || broker == p->config->brokers) {
         return no_such(c->consumer, store == p->config->stores ? c->store : c->broker, err);
@@ -268,14 +317,14 @@ static csn_status start_subscription(struct plan *p, uint32_t i, csn_error *err)
                                       .store = store,
                                       .match = c->match,
                                       .partitions = c->partitions,
-                                      .handler = &p->handler[i]->handler,
+                                      .handler = p->handled_by[k],
                                       .at_most_once = c->at_most_once,
                                       .retry = c->retry,
                                       .workers =
                                           apply > APPLY_WORKERS_MAX ? APPLY_WORKERS_MAX : apply};
     csn_status s = CSN_OK;
-    for (uint32_t k = 0; k < e->workers && s == CSN_OK; k++) {
-        s = add_worker(p, store, ROLE_APPLY, &e->apply[k], err);
+    for (uint32_t w = 0; w < e->workers && k < p->subscriptions && s == CSN_OK; w++) {
+        s = add_worker(p, store, ROLE_APPLY, &e->apply[w], err);
     }
     return s;
 }
@@ -325,7 +374,7 @@ void plan_policies(struct plan *p, struct engine_setup *setup) {
     setup->stop_timeout = c->relay.stop_timeout;
     setup->retry = c->relay.retry;
     for (uint32_t i = 0; i < c->subscriptions; i++) {
-        p->engine_subscription[i].retry = c->subscription[i].retry;
+        p->engine_subscription[i].retry = c->subscription[p->of[i]].retry;
     }
 }
 
@@ -348,7 +397,8 @@ csn_status plan_start(struct plan *p, struct engine_setup *setup, csn_error *err
     setup->route = p->engine_route;
     setup->stores = c->stores;
     setup->brokers = c->brokers;
-    setup->subscriptions = c->subscriptions;
+    setup->subscriptions = p->subscriptions;
+    setup->bound = c->subscriptions - p->subscriptions;
     setup->routes = routes;
     setup->lease = c->relay.lease;
     setup->lock_wait = c->relay.lock_wait;

@@ -43,14 +43,33 @@ struct plan_handler {
     struct plan_handler *next; /* that was replaced */
 };
 
+/* A subscription whose handler is a function of this program. */
+struct plan_application {
+    const char *consumer;
+    struct handler handler;
+};
+
+struct plan_setup {
+    const struct store_driver *const *drivers; /* those there are, to the first NULL */
+    bool
+        all; /* relays, and the subscriptions with an SQL handler; what is left of the configuration
+                 is another process's, and only its bindings are declared */
+    const struct plan_application *application;
+    uint32_t applications;
+};
+
 struct plan {
     const struct config *config;
+    bool relays;
     int ready_fd; /* eventfd of all workers */
     struct plan_store store[STORES_MAX];
     struct plan_worker worker[PLAN_WORKERS_MAX];
     uint32_t workers;
-    struct plan_handler *handler[SUBSCRIPTIONS_MAX];
-    struct plan_handler *replaced; /* and perhaps still looked at */
+    uint32_t subscriptions;         /* that run here; the rest of the configuration's is behind */
+    uint32_t of[SUBSCRIPTIONS_MAX]; /* engine_subscription k is this one of the configuration */
+    const struct handler *handled_by[SUBSCRIPTIONS_MAX]; /* as of; NULL: not here */
+    struct plan_handler *handler[SUBSCRIPTIONS_MAX];     /* by the configuration; NULL: no file */
+    struct plan_handler *replaced;                       /* and perhaps still looked at */
     struct engine_store engine_store[STORES_MAX];
     struct engine_broker engine_broker[BROKERS_MAX];
     struct engine_subscription engine_subscription[SUBSCRIPTIONS_MAX];
@@ -59,8 +78,8 @@ struct plan {
 
 /* The drivers of all stores and the handlers of all subscriptions; no connection, no thread. report
  * gets the mistakes of a handler file in full. */
-csn_status plan_new(const struct config *c, const struct store_driver *const *drivers,
-                    struct text *report, struct plan **ret, csn_error *err) MUST_USE;
+csn_status plan_new(const struct config *c, const struct plan_setup *setup, struct text *report,
+                    struct plan **ret, csn_error *err) MUST_USE;
 /* Looks at store i as its driver would, after the schema was applied where `migrate` says so.
  * CSN_AGAIN: it may come later. */
 csn_status plan_meet(struct plan *p, uint32_t i, csn_error *err) MUST_USE;

@@ -41,7 +41,7 @@ static void on_mistake(void *arg, int32_t code, const char *path, const char *wh
 }
 
 static void read_config(struct work *w) {
-    const struct daemon_options *o = w->r->options;
+    const struct service_options *o = w->r->options;
     csn_error err = {0};
     w->next = *w->r->config;
     if (o->reload && o->reload(o->reload_arg, &w->next, on_mistake, w, &err) != CSN_OK &&
@@ -66,7 +66,8 @@ static void read_handler(struct work *w, uint32_t i) {
     struct text report;
     csn_error err = {0};
     text_init(&report, w->report, sizeof w->report);
-    if (path && plan_read_handler(w->r->plan, i, path, &report, &w->fresh[i], &err) != CSN_OK) {
+    if (path && path[0] && w->r->plan->handler[i] &&
+        plan_read_handler(w->r->plan, i, path, &report, &w->fresh[i], &err) != CSN_OK) {
         on_mistake(w, err.code, s->consumer, path, err.text);
         if (w->r->options->say && report.used > 0) {
             fputs(w->report, w->r->options->say);

@@ -2,14 +2,14 @@
 #ifndef CSN_HOST_RELOAD_H
 #define CSN_HOST_RELOAD_H
 
-#include "host/daemon.h"
+#include "host/service.h"
 #include "host/plan.h"
 
 struct reload {
     struct config *config; /* in force; the plan's, too */
     struct plan *plan;
     struct engine *engine;
-    const struct daemon_options *options;
+    const struct service_options *options;
 };
 
 /* Reads and checks everything, then changes everything that may change, or nothing. The log names

@@ -160,6 +160,41 @@ static void five_mistakes_with_carets(void **state) {
     load_free(l);
 }
 
+/* A subscription has one handler: a file, or a function of a program that links the library. */
+static void a_handler_is_a_file_or_an_application(void **state) {
+    (void)state;
+    static const char text[] = "stores: { a: { url: sqlite:a.db } }\n"
+                               "brokers: { local: { type: embedded, store: a } }\n"
+                               "subscriptions:\n"
+                               "  stock: { from: { broker: local }, store: a%s }\n";
+    static const struct {
+        const char *handler, *environment;
+        uint32_t mistakes;
+        bool application;
+        const char *said;
+    } cases[] = {
+        {", handler: application", NULL, 0, true, NULL},
+        {", handler: { sql: h.sql }", NULL, 0, false, NULL},
+        {"", NULL, 1, false, "subscriptions.stock.handler.sql"},
+        {", handler: sql", NULL, 1, false, "subscriptions.stock.handler.sql"},
+        {", handler: h.sql", NULL, 1, false, "sql, application"},
+        {", handler: { sql: h.sql }", "CONSIGN_SUBSCRIPTIONS__STOCK__HANDLER=application", 1, true,
+         "the application's"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char file[sizeof text + 40], *environment[] = {(char *)cases[i].environment, NULL};
+        snprintf(file, sizeof file, text, cases[i].handler);
+        struct load *l = load(file, NULL, 0, environment);
+        char *said = report(l, OUT_TABLE, NULL);
+        assert_int_equal(l->mistakes, cases[i].mistakes);
+        assert_int_equal(l->config.subscription[0].application, cases[i].application);
+        if (cases[i].said && !strstr(said, cases[i].said))
+            fail_msg("%s: %s", cases[i].handler, said);
+        free(said);
+        load_free(l);
+    }
+}
+
 static void what_is_critical_is_never_at_most_once(void **state) {
     (void)state;
     static const char text[] = "stores: { a: { url: sqlite:a.db } }\n"
@@ -591,6 +626,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_and_values),
         cmocka_unit_test(five_mistakes_with_carets),
+        cmocka_unit_test(a_handler_is_a_file_or_an_application),
         cmocka_unit_test(what_is_critical_is_never_at_most_once),
         cmocka_unit_test(the_caret_stands_under_the_value),
         cmocka_unit_test(json_is_one_object),

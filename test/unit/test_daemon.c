@@ -146,7 +146,7 @@ static void wait_for(const char *url, const char *sql, int64_t wanted) {
 }
 
 /* The new configuration is the old one with the lines "KEY VALUE" of the file "next". */
-static csn_status read_next(void *arg, struct config *ret, daemon_mistake *tell, void *tell_arg,
+static csn_status read_next(void *arg, struct config *ret, service_mistake *tell, void *tell_arg,
                             csn_error *err) {
     const struct scene *s = arg;
     char path[80], line[300];
@@ -187,12 +187,13 @@ static pid_t daemon_start(const struct scene *s, const char *failpoints) {
         if (fd < 0 || !say) {
             _exit(99);
         }
-        const struct daemon_options o = {.drivers = store_drivers,
-                                         .say = say,
-                                         .failpoints = failpoints,
-                                         .log_fd = fd,
-                                         .reload = read_next,
-                                         .reload_arg = (void *)(uintptr_t)s};
+        const struct service_options o = {.drivers = store_drivers,
+                                          .all = true,
+                                          .say = say,
+                                          .failpoints = failpoints,
+                                          .log_fd = fd,
+                                          .reload = read_next,
+                                          .reload_arg = (void *)(uintptr_t)s};
         csn_error err;
         int code = daemon_run(&s->c, &o, &err);
         fclose(say);

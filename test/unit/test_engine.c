@@ -131,6 +131,45 @@ static struct op *found(struct bench *t, enum watch_kind kind) {
     return op;
 }
 
+/* The relay and a subscription are another process's: their lanes are left to it, the binding is
+ * declared all the same, and the stop has nothing to wait for. */
+static void what_is_another_process_s_is_only_declared(void **state) {
+    (void)state;
+    struct bench t;
+    csn_usec since;
+    make(&t);
+    engine_free(t.engine);
+    t.store.lanes = 0;
+    t.store.relay = NULL;
+    t.setup.subscriptions = 0;
+    t.setup.bound = 1;
+    assert_int_equal(engine_new(&t.setup, t.now, &t.engine, NULL), CSN_OK);
+    step(&t);
+    struct op *op = port_take(&t.in, OP_DECLARE);
+    assert_int_equal(op->declare.n, 1);
+    assert_string_equal(op->declare.binding[0].subscription, "stock");
+    port_finish(op, CSN_OK);
+    op = port_take(&t.heart, OP_LEASE);
+    assert_string_equal(op->lease.name, "outbox");
+    assert_int_equal(op->lease.want, 0);
+    op->lease.held = 0;
+    port_finish(op, CSN_OK);
+    assert_false(port_has(&t.heart, OP_LEASE));
+    step(&t);
+    assert_true(engine_ready(t.engine));
+    assert_false(port_has(&t.out, OP_RECEIVE));
+    assert_false(port_has(&t.apply, OP_CLAIM));
+    since = t.now;
+    engine_stop(t.engine, t.now);
+    step(&t);
+    op = port_take(&t.heart, OP_LEASE);
+    assert_true(op->lease.leave);
+    port_finish(op, CSN_OK);
+    step(&t);
+    assert_true(engine_stopped(t.engine, since));
+    drop(&t);
+}
+
 static void due_rows_are_claimed_at_once(void **state) {
     (void)state;
     struct bench t;
@@ -344,6 +383,7 @@ static void looks_follow_the_new_pauses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_another_process_s_is_only_declared),
         cmocka_unit_test(due_rows_are_claimed_at_once),
         cmocka_unit_test(expired_rows_are_recovered_at_once),
         cmocka_unit_test(deliveries_are_received_at_once),
