@@ -12,8 +12,8 @@
  * without an instant (what is so now) comes after all others, and what is missing comes last.
  * Nothing is written anywhere. */
 #include "cli/trace.h"
-#include "base/digest.h"
 #include "core/handler.h"
+#include "core/tx.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,24 +340,6 @@ static void add_result(struct trace *t, struct leg *g, json_t *row) {
     out_append(t->results, json_incref(row));
 }
 
-/* The id that a handler's step gives its result event: SHA-256 over consumer, event id and step,
- * parted by zero bytes, as a UUID. */
-static void derived_id(const char *consumer, const char *event_id, uint32_t step,
-                       char ret[TOKEN_SIZE]) {
-    struct sha256 sha;
-    uint8_t raw[32];
-    char number[16];
-    snprintf(number, sizeof number, "%u", step);
-    sha256_init(&sha);
-    sha256_add(&sha, bytes_of(consumer));
-    sha256_add(&sha, (csn_bytes){"", 1});
-    sha256_add(&sha, bytes_of(event_id));
-    sha256_add(&sha, (csn_bytes){"", 1});
-    sha256_add(&sha, bytes_of(number));
-    sha256_end(&sha, raw);
-    sha256_uuid(raw, ret);
-}
-
 /* Result events of a handler are found by their derived ids, however old they are. */
 static csn_status derived_results(struct trace *t, struct leg *g, const json_t *inbox,
                                   csn_error *err) {
@@ -365,7 +347,7 @@ static csn_status derived_results(struct trace *t, struct leg *g, const json_t *
     for (uint32_t step = 0; st == CSN_OK && step < HANDLER_STEPS_MAX; step++) {
         char id[TOKEN_SIZE];
         json_t *row = NULL;
-        derived_id(row_text(inbox, "consumer_name"), t->id, step, id);
+        result_event_id(row_text(inbox, "consumer_name"), bytes_of(t->id), step, id);
         st = kit_row(g->db, "trace.result", KIT_ARGS(KIT_TEXT(id), KIT_TEXT(t->id)), &row, err);
         if (row)
             add_result(t, g, row);

@@ -19,8 +19,9 @@ enum role {
 /* A store blocks, on a thread of its own. One connection is used by one thread at a time; wake()
  * may come from any thread. */
 struct store_driver {
-    const char *scheme; /* "sqlite": the URL scheme it answers to */
-    uint32_t ops;       /* bit (1u << op_kind) for each verb it can run */
+    const char *version; /* CSN_VERSION: it shares structures with who calls it */
+    const char *scheme;  /* "sqlite": the URL scheme it answers to */
+    uint32_t ops;        /* bit (1u << op_kind) for each verb it can run */
 
     /* Opens and checks (schema, version, writable). On failure *ret_conn is untouched and nothing
      * is left open. CSN_AGAIN: not reachable now. CSN_INVALID, CSN_REJECTED: will not work until

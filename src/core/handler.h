@@ -66,6 +66,7 @@ typedef csn_verdict handler_function(const struct message *m, void *arg);
 
 struct handler {
     const struct sql_handler *sql; /* or */
+    csn_handler *application;      /* or */
     handler_function *function;
     void *arg;
 };

@@ -53,7 +53,8 @@ enum work_table { TABLE_OUTBOX, TABLE_WORK };
 /* Why a row waits: the column waits_for. */
 enum waits_for { WAITS_NONE = 0, WAITS_KEY = 1, WAITS_ROUTE = 2, WAITS_EARLY = 3 };
 
-/* One event as it was claimed or received. All bytes point into the batch's arena. */
+/* One event as it was claimed or received. All bytes point into the batch's arena, and have a NUL
+ * behind their size. */
 struct message {
     csn_bytes id, aggregate_type, aggregate_id, event_type, payload;
     csn_bytes headers; /* a JSON object or empty */

@@ -32,11 +32,11 @@ struct work {
 static void on_mistake(void *arg, int32_t code, const char *path, const char *where,
                        const char *text) {
     struct work *w = arg;
-    char csn[16];
+    char number[16];
     w->mistakes++;
-    snprintf(csn, sizeof csn, "CSN-%04d", (int)code);
+    snprintf(number, sizeof number, "CSN-%04d", (int)code);
     log_event(LOG_ERROR, "reload.mistake",
-              (struct log_field[]){LSTR("code", csn), LSTR("key", path), LSTR("where", where),
+              (struct log_field[]){LSTR("code", number), LSTR("key", path), LSTR("where", where),
                                    LSTR("error", text), LEND});
 }
 

@@ -10,6 +10,7 @@
  * through a handler gives other ids. */
 #include "store/run.h"
 #include "base/digest.h"
+#include "core/tx.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -403,21 +404,6 @@ static csn_status step_sql(struct run *r, const struct step *s, uint32_t *next, 
     return CSN_OK;
 }
 
-static void result_id(const struct run *r, uint32_t position, char ret[TOKEN_SIZE]) {
-    struct sha256 sha;
-    uint8_t raw[32];
-    char number[16];
-    snprintf(number, sizeof number, "%u", position);
-    sha256_init(&sha);
-    sha256_add(&sha, bytes_of(r->consumer));
-    sha256_add(&sha, (csn_bytes){"", 1});
-    sha256_add(&sha, r->m->id);
-    sha256_add(&sha, (csn_bytes){"", 1});
-    sha256_add(&sha, bytes_of(number));
-    sha256_end(&sha, raw);
-    sha256_uuid(raw, ret);
-}
-
 static csn_status emit(struct run *r, const struct step *s, struct result_event *e,
                        csn_error *err) {
     csn_error why = {0};
@@ -453,7 +439,7 @@ static csn_status step_emit(struct run *r, const struct step *s, uint32_t positi
     if (e.payload.size > PAYLOAD_MAX)
         return poison(r, ERR_HANDLER_POISON,
                       "the payload of a result event is too large: ", e.event_type);
-    result_id(r, position, e.event_id);
+    result_event_id(r->consumer, r->m->id, position, e.event_id);
     return emit(r, s, &e, err);
 }
 

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SCHEMA_VERSION = 1 };
+#define SCHEMA_VERSION   2 /* of the last migration */
+#define VERSION_TEXT(n)  VERSION_TEXT_(n)
+#define VERSION_TEXT_(n) #n
 
 const char *schema_text(const char *store) {
     char name[64];
@@ -189,11 +191,16 @@ static csn_status apply_in(struct db *have, struct db *want, csn_error *err) {
     if (st == CSN_OK)
         st = verdict(&diff, err);
     if (st == CSN_OK)
-        st = db_script(have,
-                       "INSERT OR IGNORE INTO consign_meta(key, value) VALUES ('schema', '1'), "
-                       "('min_reader', '1'), "
-                       "('min_writer', '1'), ('store', lower(hex(randomblob(16))))",
-                       err);
+        st = db_script(
+            have,
+            "INSERT OR IGNORE INTO consign_meta(key, value) VALUES ('schema', '1'), "
+            "('min_reader', '1'), "
+            "('min_writer', '1'), ('store', lower(hex(randomblob(16))));"
+            "UPDATE consign_meta SET value = '" VERSION_TEXT(
+                SCHEMA_VERSION) "' WHERE "
+                                "key = 'schema' AND CAST(value AS INTEGER) < " VERSION_TEXT(
+                                    SCHEMA_VERSION),
+            err);
     return st;
 }
 

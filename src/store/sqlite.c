@@ -15,7 +15,7 @@
  * Tried and dropped: SQLite's busy handler; it backs off for up to 100 ms and so starves beside
  * writers that commit all the time. A deferred BEGIN; its first write fails at once when somebody
  * else has written since (no busy handler helps then). */
-#include "store/sqlite.h"
+#include "store/sqlite_inbox.h"
 #include "base/failpoint.h"
 #include "store/store.h"
 #include <errno.h>
@@ -133,7 +133,11 @@ static const struct {
 };
 
 csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *err) {
-    int code = sqlite3_extended_errcode(c->db);
+    return sqlite_error(c->db, doing, err);
+}
+
+csn_status sqlite_error(sqlite3 *db, const char *doing, csn_error *err) {
+    int code = sqlite3_extended_errcode(db);
     csn_status status = CSN_INVALID;
     int32_t number = ERR_STORE_SQL;
 
@@ -143,7 +147,7 @@ csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *er
             number = failures[i].number;
             break;
         }
-    error_set(err, status, number, "%s: %s", doing, sqlite3_errmsg(c->db));
+    error_set(err, status, number, "%s: %s", doing, sqlite3_errmsg(db));
     if (err)
         err->native = code;
     return status;
@@ -272,6 +276,7 @@ static void close_conn(void *conn) {
 
     if (!c)
         return;
+    sqlite_hand_close(c);
     if (c->apply && c->apply_free)
         c->apply_free(c->apply);
     for (size_t i = 0; i < SQLITE_STATEMENTS_MAX; i++)
@@ -582,6 +587,30 @@ static csn_status after(const struct op *group, csn_error *err) {
     return worst;
 }
 
+/* Functions of an application may kill this process: what they are about to get is written down
+ * first, in a commit that the process, but not the machine, must survive. */
+static csn_status take_in_hand(struct sqlite_conn *c, const struct op *group, csn_error *err) {
+    csn_status s = CSN_OK;
+
+    while (group && !sqlite_hand_wanted(group))
+        group = group->next;
+    if (!group)
+        return s;
+    s = simple(c, "PRAGMA synchronous = OFF", err);
+    if (s == CSN_OK)
+        s = simple(c, "BEGIN IMMEDIATE", err);
+    read_clock(c);
+    if (s == CSN_OK)
+        s = sqlite_hand_take(c, group, err);
+    if (s == CSN_OK)
+        s = commit(c, err);
+    if (!sqlite3_get_autocommit(c->db))
+        roll_back(c);
+    csn_status back = simple(c, "PRAGMA synchronous = FULL", s == CSN_OK ? err : &(csn_error){0});
+    c->broken |= back != CSN_OK;
+    return s == CSN_OK ? back : s == CSN_UNKNOWN ? CSN_FATAL : s;
+}
+
 static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error *err) {
     bool idle = false;
     csn_status s = before(group, err);
@@ -590,6 +619,8 @@ static csn_status run_writes(struct sqlite_conn *c, struct op *group, csn_error 
         s = look(c, group, &idle, err);
     if (s == CSN_OK && idle)
         return CSN_OK;
+    if (s == CSN_OK)
+        s = take_in_hand(c, group, err);
     if (s == CSN_OK)
         s = write_group(c, group, err);
     if (s == CSN_OK)
@@ -652,10 +683,11 @@ static void run(void *conn, struct op *group) {
 }
 
 const struct store_driver sqlite_driver = {
+    .version = CSN_VERSION,
     .scheme = "sqlite",
     .ops = 1u << OP_LEASE | 1u << OP_WATCH | 1u << OP_CLAIM | 1u << OP_SETTLE | 1u << OP_RENEW |
-           1u << OP_RECOVER | 1u << OP_APPLY | 1u << OP_PARK | 1u << OP_TRY | 1u << OP_DECLARE | 1u << OP_PUBLISH |
-           1u << OP_RECEIVE | 1u << OP_ACK,
+           1u << OP_RECOVER | 1u << OP_APPLY | 1u << OP_PARK | 1u << OP_TRY | 1u << OP_DECLARE |
+           1u << OP_PUBLISH | 1u << OP_RECEIVE | 1u << OP_ACK,
     .open = open_conn,
     .run = run,
     .wake = wake,

@@ -29,6 +29,9 @@ struct sqlite_conn {
     bool broken;       /* an I/O error: this connection answers CSN_FATAL from now on */
     void *apply;       /* of sqlite_handler.c; given to apply_free at close */
     void (*apply_free)(void *apply);
+    char holder[TOKEN_SIZE]; /* in consign_in_hand; empty: nothing was ever in hand */
+    uint32_t in_hand; /* items of an APPLY that run, from the first; sqlite_hand.c says how many */
+    uint32_t deaths;  /* of the process, in the hand of which the first of them was */
     sqlite3_stmt *rollback; /* prepared at open: it must not need memory */
     sqlite3_stmt
         *part[LANE_MAX]; /* RECEIVE: one cursor for each partition, prepared when first needed */
@@ -91,6 +94,7 @@ static inline int64_t sqlite_changed(struct sqlite_conn *c) {
  * AGAIN 2006, IOERR → FATAL 2009, CORRUPT/NOTADB → FATAL 2002, CONSTRAINT → REJECTED 2010, NOMEM →
  * NOMEM, else → INVALID 2010. */
 csn_status sqlite_failed(struct sqlite_conn *c, const char *doing, csn_error *err);
+csn_status sqlite_error(sqlite3 *db, const char *doing, csn_error *err); /* of any connection */
 csn_usec sqlite_clock(void); /* CLOCK_REALTIME, plus CONSIGN_CLOCK_STEP seconds (a test's seam) when
                                 failpoints are armed */
 

@@ -137,16 +137,24 @@ static bool commits(csn_verdict v) {
     return v == CSN_DONE || v == CSN_REFUSED || v == CSN_DUPLICATE || v == CSN_LATE;
 }
 
-/* What the handler said, for those who see the event again: {"text":…,"events":…}, to be freed;
- * NULL: nothing to say. A text that is not UTF-8 is left out. */
-static csn_status result_json(const struct apply_item *item, uint32_t emitted, char **ret,
-                              csn_error *err) {
+/* A summary that is JSON is kept as that, any other as text. */
+static void add_summary(json_t *o, const char *summary) {
+    json_t *value = json_loads(summary, JSON_DECODE_ANY, NULL);
+    json_object_set_new(o, value ? "result" : "text", value ? value : json_string(summary));
+}
+
+/* What the handler said, for those who see the event again: {"text":…,"result":…,"events":…}, to be
+ * freed; NULL: nothing to say. A text that is not UTF-8 is left out. */
+static csn_status result_json(const struct apply_item *item, const char *summary, uint32_t emitted,
+                              char **ret, csn_error *err) {
     *ret = NULL;
-    if (!item->text[0] && !emitted)
+    if (!item->text[0] && !emitted && !summary)
         return CSN_OK;
     json_t *o = json_object();
     if (item->text[0])
         json_object_set_new(o, "text", json_string(item->text));
+    if (summary)
+        add_summary(o, summary);
     if (emitted)
         json_object_set_new(o, "events", json_integer(emitted));
     *ret = json_dumps(o, JSON_COMPACT);
@@ -208,7 +216,8 @@ static csn_status wake_early(struct apply *a) {
 
 static csn_status finish(struct apply *a, uint32_t emitted) {
     char *result = NULL;
-    csn_status st = result_json(a->item, emitted, &result, a->err);
+    const char *summary = a->op->apply.handler->application ? sqlite_summary(a->c) : NULL;
+    csn_status st = result_json(a->item, summary, emitted, &result, a->err);
     if (st == CSN_OK)
         st = a->broker ? finish_new(a, result) : finish_parked(a, result);
     free(result);
@@ -301,6 +310,15 @@ static void begin_item(struct apply *a, uint32_t i, char id[DIGEST_ID_SIZE]) {
     message_digest(&a->m, a->digest);
 }
 
+/* The process lives: what it had in hand did not kill it. One that was not run for its deaths stays
+ * under suspicion until it is set aside. */
+static csn_status let_go(struct apply *a) {
+    struct sqlite_conn *c = a->c;
+    csn_status st = sqlite_hand_give(c, a->consumer, a->err);
+    bool alone = c->deaths > 0 && c->deaths < DEATHS_MAX;
+    return st == CSN_OK && alone ? sqlite_hand_forgive(c, a->consumer, a->m.id, a->err) : st;
+}
+
 /* The savepoint round the batch, one() for each message in it. */
 static csn_status each(struct sqlite_conn *c, struct op *op, csn_status (*one)(struct apply *a)) {
     char id[DIGEST_ID_SIZE];
@@ -317,10 +335,15 @@ static csn_status each(struct sqlite_conn *c, struct op *op, csn_status (*one)(s
     csn_status st = sqlite_savepoint(c, "SAVEPOINT csn_batch", a.err);
     /* The wait for the lock is over, and was not the handlers'. */
     c->deadline = sqlite_after(sqlite_steady(), c->given);
-    for (uint32_t i = 0; i < op->apply.n && st == CSN_OK; i++) {
+    uint32_t n = sqlite_hand_wanted(op) ? c->in_hand : op->apply.n;
+    for (uint32_t i = 0; i < n && st == CSN_OK; i++) {
         begin_item(&a, i, id);
         st = one(&a);
     }
+    for (uint32_t i = n; i < op->apply.n; i++)
+        op->apply.item[i].out = APPLY_NONE;
+    if (st == CSN_OK && sqlite_hand_wanted(op))
+        st = let_go(&a);
     if (st == CSN_OK)
         st = sqlite_savepoint(c, "RELEASE csn_batch", a.err);
     for (uint32_t i = 0; i < op->apply.n && st != CSN_OK; i++)

@@ -5,6 +5,8 @@
  * application and new outbox rows, nothing else. What fails for the message or the handler is a
  * verdict; what fails for the store ends the op. */
 #include "store/sqlite_inbox.h"
+#include "store/sqlite_tx.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { KEPT_STATEMENTS = 256, ROWS_COUNTED = 1000000, OPCODES_A_LOOK = 20000 };
@@ -19,7 +21,8 @@ struct kept {
 
 struct handler_statements {
     struct kept kept[KEPT_STATEMENTS];
-    uint32_t next; /* to be replaced when all are taken */
+    uint32_t next;                /* to be replaced when all are taken */
+    struct csn_delivery delivery; /* in the hand of an application */
 };
 
 static void free_statements(void *arg) {
@@ -135,15 +138,22 @@ static csn_status prepare_kept(struct sqlite_conn *c, const struct step *s, stru
     return st;
 }
 
-static csn_status statement_for(struct sqlite_conn *c, const struct step *s, sqlite3_stmt **ret,
-                                csn_error *err) {
+/* What is kept for handlers on this connection; NULL with err filled: out of memory. */
+static struct handler_statements *kept_of(struct sqlite_conn *c, csn_error *err) {
     if (!c->apply) {
         c->apply = calloc(1, sizeof(struct handler_statements));
         c->apply_free = free_statements;
     }
-    struct handler_statements *all = c->apply;
+    if (!c->apply)
+        error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "handler: out of memory");
+    return c->apply;
+}
+
+static csn_status statement_for(struct sqlite_conn *c, const struct step *s, sqlite3_stmt **ret,
+                                csn_error *err) {
+    struct handler_statements *all = kept_of(c, err);
     if (!all)
-        return error_set(err, CSN_NOMEM, ERR_NO_MEMORY, "handler: out of memory");
+        return err->status;
     uint64_t hash = bytes_hash(bytes_of(s->text), 0);
     for (uint32_t i = 0; i < KEPT_STATEMENTS && all->kept[i].stmt; i++) {
         if (all->kept[i].step == s && all->kept[i].hash == hash) {
@@ -201,18 +211,11 @@ static csn_status handler_sql(void *conn, const struct step *s, const struct val
     return st;
 }
 
-/* The next version of an aggregate; its first one follows what the application itself wrote. */
 static csn_status next_version(struct sqlite_conn *c, const struct result_event *e, int64_t *ret,
                                csn_error *err) {
     bool row = false;
     sqlite3_stmt *s =
-        sqlite_ask(c,
-                   "INSERT INTO consign_versions(aggregate_type, aggregate_id, "
-                   "version) VALUES (?1, ?2, 1 + coalesce("
-                   "(SELECT max(aggregate_version) FROM outbox_events WHERE "
-                   "aggregate_type = ?1 AND aggregate_id = ?2), 0)) "
-                   "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET "
-                   "version = version + 1 RETURNING version",
+        sqlite_ask(c, SQL_NEXT_VERSION,
                    SQL_VALUES(sql_str(e->aggregate_type), sql_bytes(e->aggregate_id)), &row, err);
     csn_status st = s ? CSN_OK : err->status;
     if (st == CSN_OK && row)
@@ -252,23 +255,87 @@ void sqlite_say(struct apply_item *item, int32_t code, const char *text) {
     copy_text(item->text, sizeof item->text, text ? text : row ? row->title[0] : "");
 }
 
+static const int32_t verdict_code[] = {[CSN_EARLY] = ERR_HANDLER_EARLY,
+                                       [CSN_CONFLICT] = ERR_HANDLER_CONFLICT,
+                                       [CSN_POISON] = ERR_HANDLER_POISON,
+                                       [CSN_RETRY] = ERR_HANDLER_RETRY,
+                                       [CSN_OUTCOME_UNKNOWN] = ERR_HANDLER_UNKNOWN};
+
 /* A handler that was compiled in; tests and the simulator have them. */
 static csn_status call_function(struct sqlite_conn *c, const struct handler *h,
                                 const struct message *m, struct apply_item *item, csn_error *err) {
     csn_verdict v = h->function(m, h->arg);
-    static const int32_t code[] = {[CSN_EARLY] = ERR_HANDLER_EARLY,
-                                   [CSN_CONFLICT] = ERR_HANDLER_CONFLICT,
-                                   [CSN_POISON] = ERR_HANDLER_POISON,
-                                   [CSN_RETRY] = ERR_HANDLER_RETRY,
-                                   [CSN_OUTCOME_UNKNOWN] = ERR_HANDLER_UNKNOWN};
-    if (v < 0 || (size_t)v >= ARRAY_LEN(code))
+    if (v < 0 || (size_t)v >= ARRAY_LEN(verdict_code))
         return error_set(err, CSN_FATAL, ERR_BUG, "apply: the handler gave the verdict %d", v);
     if (sqlite3_get_autocommit(c->db))
         return error_set(err, CSN_FATAL, ERR_HANDLER_TX,
                          "apply: the handler ended the transaction");
     item->verdict = v;
-    sqlite_say(item, code[v], NULL);
+    sqlite_say(item, verdict_code[v], NULL);
     return CSN_OK;
+}
+
+/* The transaction is gone: SQLite did that when it had no room or could not read, or the function
+ * did. */
+static csn_status transaction_gone(struct sqlite_conn *c, csn_error *err) {
+    switch (sqlite3_errcode(c->db) & 0xff) {
+    case SQLITE_FULL:
+    case SQLITE_IOERR:
+    case SQLITE_NOMEM:
+    case SQLITE_CORRUPT:
+    case SQLITE_INTERRUPT:
+        return sqlite_failed(c, "handler", err);
+    default:
+        return error_set(err, CSN_FATAL, ERR_HANDLER_TX,
+                         "apply: the handler ended the transaction");
+    }
+}
+
+static void reset_left(sqlite3 *db) {
+    for (sqlite3_stmt *s = sqlite3_next_stmt(db, NULL); s; s = sqlite3_next_stmt(db, s))
+        if (sqlite3_stmt_busy(s))
+            sqlite3_reset(s);
+}
+
+static void say_verdict(struct apply_item *item, csn_verdict v, const char *text) {
+    char why[ERROR_TEXT_MAX];
+    bool known = v >= 0 && (size_t)v < ARRAY_LEN(verdict_code);
+    if (!known)
+        snprintf(why, sizeof why, "the handler gave the verdict %d, which there is not", (int)v);
+    item->verdict = known ? v : CSN_RETRY;
+    sqlite_say(item, verdict_code[item->verdict], !known ? why : text[0] ? text : NULL);
+}
+
+/* The function of an application. Its statements are its own; that it left the transaction alone is
+ * found out here and by the savepoints. */
+static csn_status call_application(struct sqlite_conn *c, struct op *op, const struct message *m,
+                                   struct apply_item *item, uint32_t *ret_emitted) {
+    const struct handler *h = op->apply.handler;
+    struct handler_statements *all = kept_of(c, &op->result);
+    csn_error why = {.status = CSN_OK};
+    if (!all)
+        return op->result.status;
+    if (op->kind == OP_APPLY && c->deaths >= DEATHS_MAX) {
+        item->verdict = CSN_POISON;
+        sqlite_say(item, ERR_HANDLER_DIED, NULL);
+        return CSN_OK;
+    }
+    delivery_init(&all->delivery, m, op->apply.consumer);
+    struct sqlite_hand hand = {c->db, &all->delivery};
+    csn_tx tx = sqlite_hand_tx(&hand);
+    csn_verdict v = h->application(&tx, &all->delivery, h->arg, &why);
+    reset_left(c->db);
+    if (sqlite3_get_autocommit(c->db))
+        return transaction_gone(c, &op->result);
+    why.text[sizeof why.text - 1] = '\0';
+    say_verdict(item, v, why.text);
+    *ret_emitted = all->delivery.published;
+    return CSN_OK;
+}
+
+const char *sqlite_summary(const struct sqlite_conn *c) {
+    const struct handler_statements *all = c->apply;
+    return all && all->delivery.summary_size ? all->delivery.summary : NULL;
 }
 
 static csn_status call_sql(struct sqlite_conn *c, struct op *op, const struct message *m,
@@ -294,6 +361,8 @@ csn_status sqlite_handle(struct sqlite_conn *c, struct op *op, const struct mess
         sqlite_say(item, ERR_EXPIRED, NULL);
         return CSN_OK;
     }
+    if (h->application)
+        return call_application(c, op, m, item, ret_emitted);
     return h->function ? call_function(c, h, m, item, &op->result)
                        : call_sql(c, op, m, item, ret_emitted);
 }

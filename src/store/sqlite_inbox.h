@@ -5,6 +5,7 @@
 #define CSN_STORE_SQLITE_INBOX_H
 
 #include "base/failpoint.h"
+#include "base/prng.h"
 #include "store/run.h"
 #include "store/sqlite.h"
 
@@ -18,6 +19,22 @@ csn_status sqlite_handle(struct sqlite_conn *c, struct op *op, const struct mess
                          struct apply_item *item, uint32_t *ret_emitted) MUST_USE;
 /* Code and text of an item; NULL: the title of the code. */
 void sqlite_say(struct apply_item *item, int32_t code, const char *text);
+
+/* The summary that the function of an application gave for the message at hand; NULL: none. */
+const char *sqlite_summary(const struct sqlite_conn *c);
+
+/* ---- sqlite_hand.c ---- */
+
+enum { DEATHS_MAX = 3 };
+
+bool sqlite_hand_wanted(const struct op *op);
+/* In a transaction of its own, before that of op: sets in_hand and deaths of c. */
+csn_status sqlite_hand_take(struct sqlite_conn *c, const struct op *op, csn_error *err) MUST_USE;
+/* In the transaction of op. */
+csn_status sqlite_hand_give(struct sqlite_conn *c, const char *consumer, csn_error *err) MUST_USE;
+csn_status sqlite_hand_forgive(struct sqlite_conn *c, const char *consumer, csn_bytes id,
+                               csn_error *err) MUST_USE;
+void sqlite_hand_close(struct sqlite_conn *c);
 
 /* ---- sqlite_park.c ---- */
 

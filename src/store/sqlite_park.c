@@ -372,6 +372,8 @@ static csn_status set_aside(struct park *p) {
         st = insert_letter(p);
     if (st == CSN_OK)
         st = inbox_aside(p);
+    if (st == CSN_OK)
+        st = sqlite_hand_forgive(p->c, p->consumer, p->m.id, p->err);
     if (st == CSN_OK && !p->broker)
         st = sqlite_end_work(p->c, p->consumer, &p->m, p->token, &mine, p->err);
     return st;

@@ -819,7 +819,8 @@ static csn_verdict swap_transaction(const struct message *m, void *arg) {
 }
 
 static const struct handler *world_handler_swap(struct world *w, struct port *port) {
-    of(w)->swap = (struct handler){NULL, swap_transaction, ((struct sqlite_port *)port)->conn};
+    of(w)->swap = (struct handler){.function = swap_transaction,
+                                   .arg = ((struct sqlite_port *)port)->conn};
     return &of(w)->swap;
 }
 

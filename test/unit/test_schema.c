@@ -72,6 +72,24 @@ static void test_apply_is_idempotent(void **state) {
     assert_int_equal(schema_check(url, NULL, &error), CSN_OK);
 }
 
+/* What a later version adds comes beside what there is; an older program may go on with it. */
+static void test_upgrade(void **state) {
+    (void)state;
+    applied();
+    with_db(0, "DROP TABLE consign_requests; DROP TABLE consign_in_hand; DROP TABLE "
+               "consign_suspects; UPDATE consign_meta SET value = '1' WHERE key = 'schema'");
+    with_db(DB_ANY_SCHEMA, "INSERT INTO outbox_events(event_id, aggregate_id, aggregate_version, "
+                           "event_type, payload) VALUES ('a', '1', 1, 'T', '{}')");
+    assert_int_equal(check(), CSN_REJECTED);
+    assert_int_equal(error.code, 2004);
+    assert_non_null(strstr(lines_buffer, "missing table consign_requests\n"));
+    applied();
+    assert_int_equal(check(), CSN_OK);
+    assert_int_equal(number("SELECT value FROM consign_meta WHERE key = 'schema'"), 2);
+    assert_int_equal(number("SELECT max(value) FROM consign_meta WHERE key LIKE 'min_%'"), 1);
+    assert_int_equal(number("SELECT count(*) FROM outbox_events"), 1);
+}
+
 static void test_differences(void **state) {
     (void)state;
     applied();
@@ -108,7 +126,7 @@ static void test_newer(void **state) {
     (void)state;
     struct db *d = NULL;
     applied();
-    with_db(0, "UPDATE consign_meta SET value = '2' WHERE key IN ('schema', 'min_writer')");
+    with_db(0, "UPDATE consign_meta SET value = '3' WHERE key IN ('schema', 'min_writer')");
     assert_int_equal(db_open(url, 0, &d, &error), CSN_REJECTED);
     assert_int_equal(error.code, 2005);
     assert_int_equal(db_open(url, DB_READ_ONLY, &d, &error), CSN_OK); /* reading is allowed still */
@@ -120,7 +138,7 @@ static void test_newer(void **state) {
     assert_int_equal(error.code, 2005);
     assert_int_equal(number("SELECT count(*) FROM sqlite_schema WHERE name = 'consign_versions'"),
                      0); /* not touched */
-    with_db(DB_ANY_SCHEMA, "UPDATE consign_meta SET value = '2' WHERE key = 'min_reader'");
+    with_db(DB_ANY_SCHEMA, "UPDATE consign_meta SET value = '3' WHERE key = 'min_reader'");
     d = NULL;
     assert_int_equal(db_open(url, DB_READ_ONLY, &d, &error), CSN_REJECTED);
     assert_null(d);
@@ -241,6 +259,7 @@ static int end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_apply_is_idempotent),
+        TEST(test_upgrade),
         TEST(test_differences),
         TEST(test_empty_and_none),
         TEST(test_newer),

@@ -234,7 +234,7 @@ static void an_empty_store_is_old(void **state) {
 static void a_newer_store_is_refused(void **state) {
     struct place *p = *state;
 
-    sql(p->path, "UPDATE consign_meta SET value = '2' WHERE key = 'min_writer'");
+    sql(p->path, "UPDATE consign_meta SET value = '99' WHERE key = 'min_writer'");
     assert_int_equal(refused(p->url).code, ERR_STORE_SCHEMA_NEW);
 }
 

@@ -1,0 +1,33 @@
+-- consign, SQLite, migration 2: requests that a client may repeat, and what handlers of applications had in hand when their
+-- process died.
+
+CREATE TABLE consign_requests (
+  scope       TEXT NOT NULL,
+  request_key TEXT NOT NULL,
+  digest      TEXT NOT NULL,                            -- SHA-256 of the parameters, hexadecimal
+  answer      TEXT,                                     -- NULL: the transaction did not give one
+  created_at  INTEGER NOT NULL,
+  PRIMARY KEY (scope, request_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX consign_ix_requests_age ON consign_requests(created_at);
+
+-- Written before the functions of an application run, deleted in the commit of what they did: a row that is left was in the
+-- hand of a process that died.
+CREATE TABLE consign_in_hand (
+  consumer_name TEXT NOT NULL,
+  holder        TEXT NOT NULL,                          -- of one connection
+  since         INTEGER NOT NULL,
+  events        TEXT NOT NULL,                          -- JSON array of event ids
+  PRIMARY KEY (consumer_name, holder)
+) STRICT, WITHOUT ROWID;
+
+-- Events that were in such a hand: each is run alone until it is finished; at the third death it is set aside.
+CREATE TABLE consign_suspects (
+  consumer_name TEXT NOT NULL,
+  event_id      TEXT NOT NULL,
+  deaths        INTEGER NOT NULL,
+  last_at       INTEGER NOT NULL,
+  PRIMARY KEY (consumer_name, event_id)
+) STRICT, WITHOUT ROWID;
+
+UPDATE consign_meta SET value = '2' WHERE key = 'schema';
