@@ -171,10 +171,10 @@ static void inherit(csn_event *e, const struct csn_delivery *d, char id[CSN_ID_S
 
 /* ---- sending ---- */
 
-static csn_status fill_and_publish(csn_tx *tx, csn_event *e, char *ret_id, csn_error *err) {
+/* id: a place for the one that is made. */
+static csn_status fill_and_publish(csn_tx *tx, csn_event *e, char id[CSN_ID_SIZE], csn_error *err) {
     struct csn_delivery *d = tx->ops->delivery(tx);
     csn_status s = CSN_OK;
-    char id[CSN_ID_SIZE];
     csn_event_id(id);
     if (d)
         inherit(e, d, id);
@@ -193,8 +193,6 @@ static csn_status fill_and_publish(csn_tx *tx, csn_event *e, char *ret_id, csn_e
         return error_prefix(err, "publish"), s;
     if (d)
         d->published++;
-    if (ret_id)
-        memcpy(ret_id, e->event_id, strlen(e->event_id) + 1);
     return CSN_OK;
 }
 
@@ -202,6 +200,7 @@ csn_status csn_publish(csn_tx *tx, const csn_event *e, char *ret_id, size_t ret_
                        csn_error *err) {
     csn_error here;
     csn_event copy;
+    char id[CSN_ID_SIZE];
     err = err ? err : &here;
     error_clear(err);
     csn_status s = check_tx(tx, "publish", true, err);
@@ -216,7 +215,10 @@ csn_status csn_publish(csn_tx *tx, const csn_event *e, char *ret_id, size_t ret_
     if (s != CSN_OK)
         return s;
     copy = *e;
-    return fill_and_publish(tx, &copy, ret_id, err);
+    s = fill_and_publish(tx, &copy, id, err);
+    if (s == CSN_OK && ret_id)
+        memcpy(ret_id, copy.event_id, strlen(copy.event_id) + 1);
+    return s;
 }
 
 csn_status csn_next_version(csn_tx *tx, const char *aggregate_type, const char *aggregate_id,
