@@ -1,4 +1,4 @@
-/* sqlite.h: consign on SQLite. Link with libconsign-sqlite, libconsign and SQLite 3.40 or later. */
+/* sqlite.h: consign on SQLite. Link with libconsign-sqlite, libconsign and SQLite 3.38 or later. */
 #ifndef CONSIGN_SQLITE_H
 #define CONSIGN_SQLITE_H
 
