@@ -10,8 +10,8 @@ cc=(cc -std=c11 -Wall -Wextra -Werror)
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 shared=$prefix/lib
 
-flags() { # [--static]
-    pkg-config --cflags --libs "$@" consign consign-sqlite
+flags() {
+    pkg-config --cflags --libs consign consign-sqlite
 }
 
 # compile OUTPUT SOURCE…: against the shared libraries, as the README says it.
@@ -93,8 +93,10 @@ check 'the shop in C compiles' compile place "$top/examples/shop/place.c"
 check 'its stock, too' compile stock "$top/examples/shop/stock.c"
 same_answer() {
     local first second
-    first=$(./place demo/orders.db key-1 A 5) && second=$(./place demo/orders.db key-1 A 5) || return 1
-    [ -n "$first" ] && [ "$first" = "$second" ] || { echo "'$first' and '$second'"; return 1; }
+    first=$(./place demo/orders.db key-1 A 5)
+    second=$(./place demo/orders.db key-1 A 5)
+    echo "'$first' and '$second'"
+    [ -n "$first" ] && [ "$first" = "$second" ]
 }
 check 'a repeated request gets the first answer' same_answer
 check 'and is one order' is '1|1' orders "SELECT (SELECT count(*) FROM orders WHERE qty = 5),
@@ -128,7 +130,10 @@ pid[stock]=$!
 check 'the application handles them' within 60 settled 7001 confirmed
 check 'once each' within 60 is '3|8' stock "SELECT count(*), sum(qty) FROM stock_journal"
 check 'its summary is kept' is '"reserved"' stock "SELECT DISTINCT result -> 'result' FROM consumer_inbox WHERE state = 'done'"
-trace() { consign event trace "$(ask orders "SELECT event_id FROM outbox_events WHERE correlation_id = 'key-1'")" -c "$config" -o json >trace.json; }
+trace() {
+    consign event trace "$(ask orders "SELECT event_id FROM outbox_events WHERE correlation_id = 'key-1'")" \
+        -c "$config" -o json >trace.json
+}
 check 'the trace shows the way' trace
 check 'with its result event' json trace.json "SELECT 1 / (json_array_length(j, '$.results') = 1) FROM doc"
 check 'a signal stops it cleanly' stop stock
