@@ -9,6 +9,7 @@
 #include "cli/completion.h"
 #include "cli/config_cmd.h"
 #include "cli/dead.h"
+#include "cli/dev.h"
 #include "cli/event.h"
 #include "cli/event_change.h"
 #include "cli/explain.h"
@@ -122,7 +123,19 @@ static const struct flag lab_run_flags[] = {
     NO_FLAG,
 };
 
+static const struct flag dev_flags[] = {
+    {"dir", FLAG_TEXT, "D", 0, 0, {"the folder; missing, empty, or of an earlier trial (consign-dev)", "目录；须不存在、为空，或属于先前的试用（consign-dev）"}},
+    {"for", FLAG_DURATION, "D", 1000000, DAY_USEC, {"end by itself after this, and compare the books; exit 1 when they differ",
+     "到时自动结束并核对账目；不符则退出码为 1"}},
+    NO_FLAG,
+};
+
 static const struct command commands[] = {
+    {"dev", "", 0, 0, 0, dev_flags,
+     {"see it work: a shop that writes orders, a daemon, a line a second", "看它运行：一个不断下单的商店、一个守护进程、每秒一行"},
+     {"Everything is in one folder and on this machine. Keys break and mend it: b the broker, c the relay, p the orders, f the handler.",
+      "一切都在一个目录中、在本机上。按键可以破坏和修复：b 代理，c 转发进程，p 下单，f 处理器。"},
+     "consign dev\nconsign dev --for 20s --lang zh-CN", NULL, dev_command},
     {"init", "", 0, 0, 0, init_flags,
      {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},
      {"The folder runs as it is: an order is written to orders.db, reserved in stock.db, and the result comes back.",

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct making {
-    struct command_call *c;
+    bool lab;
     char dir[URL_MAX_]; /* absolute */
     bool made;          /* the folder is ours */
     csn_error err;
@@ -122,7 +122,7 @@ static csn_status make_databases(struct making *m) {
         s = schema_apply(url, &m->err);
         if (s == CSN_OK)
             s = business_tables(url, databases[i].sql, &m->err);
-        if (s == CSN_OK && command_switch(m->c, "lab"))
+        if (s == CSN_OK && m->lab)
             s = lab_marker_set(url, &m->err);
     }
     return s;
@@ -152,42 +152,52 @@ static void undo(const struct making *m) {
         (void)rmdir(m->dir);
 }
 
-static void say_done(const struct making *m, const char *dir) {
+static void say_done(const struct making *m, const char *dir, struct out *o) {
     char safe[400];
-    struct out *o = m->c->out;
     json_t *document = out_document("init"), *list = json_array();
     for (size_t i = 0; init_file_at(i) != NULL; i++)
         out_append(list, out_json_string(init_file_at(i)->path));
     for (size_t i = 0; i < ARRAY_LEN(databases); i++)
         out_append(list, out_json_string(databases[i].file));
     out_put(document, "dir", out_json_string(m->dir));
-    out_put(document, "lab", json_boolean(command_switch(m->c, "lab")));
+    out_put(document, "lab", json_boolean(m->lab));
     out_put(document, "files", list);
     (void)out_safe_text(dir, safe, sizeof(safe));
     out_say(o, MSG_INIT_DONE, safe);
-    if (command_switch(m->c, "lab"))
+    if (m->lab)
         out_say(o, MSG_INIT_LAB);
     if (!o->quiet)
         out_say(o, MSG_INIT_NEXT, safe, safe, safe, safe);
     out_json(o, document);
 }
 
+static csn_status make(struct making *m, const char *dir) {
+    errno = 0;
+    csn_status s = take_folder(m, dir);
+    if (s != CSN_OK)
+        return s;
+    s = write_files(m);
+    if (s == CSN_OK)
+        s = make_databases(m);
+    if (s != CSN_OK)
+        undo(m);
+    return s;
+}
+
+csn_status init_make(const char *dir, bool lab, csn_error *err) {
+    struct making m = {.lab = lab};
+    csn_status s = make(&m, dir);
+    *err = m.err;
+    return s;
+}
+
 int init_command(struct command_call *c) {
-    struct making m = {.c = c};
+    struct making m = {.lab = command_switch(c, "lab")};
     const char *dir = command_text(c, "dir");
     if (dir == NULL || dir[0] == '\0')
         dir = "consign-dev";
-    errno = 0;
-    csn_status s = take_folder(&m, dir);
-    if (s == CSN_OK) {
-        s = write_files(&m);
-        if (s == CSN_OK)
-            s = make_databases(&m);
-        if (s != CSN_OK)
-            undo(&m);
-    }
-    if (s != CSN_OK)
+    if (make(&m, dir) != CSN_OK)
         return out_error(c->out, &m.err, NULL, NULL);
-    say_done(&m, dir);
+    say_done(&m, dir, c->out);
     return 0;
 }

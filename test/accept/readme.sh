@@ -68,20 +68,20 @@ stops_clean() {
 
 same_commands() {
     local n
-    for n in 1 2 3; do
+    for n in 1 2 3 4; do
         [ -n "$(block README.md $n)" ] || return 1
         diff <(block README.md $n) <(block README.zh-CN.md $n) || return 1
     done
 }
 
 check 'both pages show the same commands' same_commands
-check 'the page runs init' grep -q '^consign init --dir demo$' <(block README.md 2)
+check 'the page runs init' grep -q '^consign init --dir demo$' <(block README.md 3)
 check 'init makes the shop' consign init --dir demo
 consign serve -c demo/consign.yaml >serve.out 2>&1 &
 daemon=$!
 check 'the daemon says that it is ready' within 60 grep -q '"event":"ready"' serve.out
-block README.md 3 >third.sh
-check 'the third block runs as printed' bash -e third.sh
+block README.md 4 >fourth.sh
+check 'the fourth block runs as printed' bash -e fourth.sh
 check 'the order is confirmed' within 60 ended
 check 'one reservation of two' \
     test "$(accept-ask sqlite:demo/stock.db "SELECT count(*), sum(qty) FROM reservation WHERE order_id = '9001'")" = '1|2'

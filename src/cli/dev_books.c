@@ -1,0 +1,140 @@
+/* dev_books.c: the counters of `consign dev`, and its books: what two databases, which never share a
+ * transaction, must agree on when all is quiet. */
+#include "cli/dev_kit.h"
+#include "base/message.h"
+#include <inttypes.h>
+
+struct sum {
+    const char *sql;
+    size_t at; /* in struct dev_counts */
+};
+
+#define SUM(member, sql_)                                                                          \
+    { sql_, offsetof(struct dev_counts, member) }
+
+static const struct sum of_orders[] = {
+    SUM(written, "SELECT count(*) FROM outbox_events WHERE event_type = 'OrderCreated'"),
+    SUM(sent, "SELECT count(*) FROM outbox_events WHERE event_type = 'OrderCreated' AND status = "
+              "'sent'"),
+    SUM(again, "SELECT count(*) FROM outbox_events WHERE attempts > 1"),
+    SUM(repeats, "SELECT coalesce(sum(duplicates), 0) FROM consumer_inbox"),
+    SUM(open, "SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('pending', 'sending', "
+              "'unknown')) + (SELECT count(*) FROM consign_queue WHERE acked_at IS NULL) + "
+              "(SELECT count(*) FROM consign_work)"),
+};
+static const struct sum of_stock[] = {
+    SUM(handled, "SELECT count(*) FROM consumer_inbox WHERE consumer_name = 'stock' AND state IN "
+                 "('done', 'refused')"),
+    SUM(doubled, "SELECT (SELECT count(*) FROM stock_journal) - (SELECT count(*) FROM "
+                 "consumer_inbox WHERE consumer_name = 'stock' AND state = 'done')"),
+    SUM(dead, "SELECT count(*) FROM consign_dead_letters WHERE consumer_name = 'stock'"),
+    SUM(repeats, "SELECT coalesce(sum(duplicates), 0) FROM consumer_inbox"),
+    SUM(open, "SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('pending', 'sending', "
+              "'unknown')) + (SELECT count(*) FROM consign_work)"),
+};
+
+static csn_status add(struct db *d, const struct sum *sum, size_t n, struct dev_counts *ret,
+                      csn_error *err) {
+    csn_status s = CSN_OK;
+    for (size_t i = 0; i < n && s == CSN_OK; i++) {
+        int64_t value = 0;
+        bool row = false;
+        s = db_int(d, sum[i].sql, NULL, 0, &value, &row, err);
+        *(int64_t *)(void *)((char *)ret + sum[i].at) += value;
+    }
+    return s;
+}
+
+csn_status dev_count(struct db *orders, struct db *stock, struct dev_counts *ret, csn_error *err) {
+    struct dev_counts now = {0};
+    csn_status s = add(orders, of_orders, ARRAY_LEN(of_orders), &now, err);
+    if (s == CSN_OK)
+        s = add(stock, of_stock, ARRAY_LEN(of_stock), &now, err);
+    if (s == CSN_OK)
+        *ret = now;
+    return s;
+}
+
+/* ---- the books ---- */
+
+enum { SIDES_MAX = 4 };
+
+struct side {
+    bool stock;
+    enum message_id name;
+    const char *sql;
+};
+
+/* All sides of a line are one number. */
+struct line {
+    enum message_id title;
+    struct side side[SIDES_MAX];
+    int sides;
+};
+
+static const struct line lines[] = {
+    {MSG_DEV_LINE_EVENTS,
+     {{false, MSG_DEV_SIDE_ORDERS,
+       "SELECT (SELECT count(*) FROM orders) + (SELECT count(*) FROM outbox_events e WHERE "
+       "e.event_type = 'OrderCreated' AND NOT EXISTS (SELECT 1 FROM orders o WHERE o.order_id = "
+       "e.aggregate_id))"},
+      {false, MSG_DEV_SIDE_OUTBOX,
+       "SELECT count(*) FROM outbox_events WHERE event_type = 'OrderCreated'"},
+      {true, MSG_DEV_SIDE_INBOX,
+       "SELECT count(*) FROM consumer_inbox WHERE consumer_name = 'stock' AND state IN ('done', "
+       "'refused', 'dead')"}},
+     3},
+    {MSG_DEV_LINE_STOCK,
+     {{true, MSG_DEV_SIDE_RESERVED, "SELECT coalesce(sum(qty), 0) FROM reservation"},
+      {true, MSG_DEV_SIDE_JOURNAL, "SELECT coalesce(sum(qty), 0) FROM stock_journal"},
+      {true, MSG_DEV_SIDE_TAKEN, "SELECT coalesce(sum(opening - available), 0) FROM stock"}},
+     3},
+    {MSG_DEV_LINE_EFFECTS,
+     {{true, MSG_DEV_SIDE_DONE,
+       "SELECT count(*) FROM consumer_inbox WHERE consumer_name = 'stock' AND state = 'done'"},
+      {true, MSG_DEV_SIDE_RESERVATIONS, "SELECT count(*) FROM reservation"},
+      {true, MSG_DEV_SIDE_ENTRIES, "SELECT count(*) FROM stock_journal"}},
+     3},
+    {MSG_DEV_LINE_STATES,
+     {{false, MSG_DEV_SIDE_CONFIRMED,
+       "SELECT (SELECT count(*) FROM orders WHERE state = 'confirmed') + (SELECT count(*) FROM "
+       "consumer_inbox WHERE consumer_name = 'orders' AND verdict = 'late' AND event_type = "
+       "'InventoryReserved')"},
+      {true, MSG_DEV_SIDE_RESERVATIONS, "SELECT count(*) FROM reservation"}},
+     2},
+};
+
+static csn_status print_line(struct out *o, struct db *orders, struct db *stock,
+                             const struct line *l, bool *ret_right, csn_error *err) {
+    char text[400];
+    struct text t;
+    int64_t first = 0;
+    bool same = true;
+    csn_status s = CSN_OK;
+    text_init(&t, text, sizeof text);
+    for (int i = 0; i < l->sides && s == CSN_OK; i++) {
+        int64_t n = 0;
+        bool row = false;
+        s = db_int(l->side[i].stock ? stock : orders, l->side[i].sql, NULL, 0, &n, &row, err);
+        first = i == 0 ? n : first;
+        same &= n == first;
+        text_add(&t, "%s%s %" PRId64, i ? " · " : "", message(l->side[i].name), n);
+    }
+    if (s != CSN_OK)
+        return s;
+    out_say(o, same ? MSG_DEV_BOOK_RIGHT : MSG_DEV_BOOK_WRONG, message(l->title), text);
+    *ret_right &= same;
+    return CSN_OK;
+}
+
+csn_status dev_books(struct out *o, struct db *orders, struct db *stock, bool *ret_right,
+                     csn_error *err) {
+    csn_status s = CSN_OK;
+    *ret_right = true;
+    out_say(o, MSG_DEV_BOOKS);
+    for (size_t i = 0; i < ARRAY_LEN(lines) && s == CSN_OK; i++)
+        s = print_line(o, orders, stock, &lines[i], ret_right, err);
+    if (s == CSN_OK)
+        out_say(o, *ret_right ? MSG_DEV_BOOKS_AGREE : MSG_DEV_BOOKS_DIFFER);
+    return s;
+}
