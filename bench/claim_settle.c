@@ -5,26 +5,18 @@
  *
  *   bench-claim-settle [FOLDER [EVENTS [BATCH]]]      prints events per second: min, median, max of both, and the ratio
  */
+#include "bench/frame.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { ROUNDS = 5 };
 
 struct bench {
     char path[600], url[620];
     uint32_t events, batch;
-    double rate[2][ROUNDS]; /* bare, driver */
-    double cpu[2];          /* microseconds of processor per event, all rounds */
+    uint64_t commits, statements; /* of the last round */
 };
-
-static _Noreturn void die(const char *what, const char *why) {
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
-}
 
 /* ---- the bare loop: at most 60 lines ---- */
 
@@ -35,13 +27,16 @@ static sqlite3_stmt *bare_prepare(sqlite3 *db, const char *sql) {
     return s;
 }
 
+static uint64_t bare_statements;
+
 static void bare_do(sqlite3 *db, sqlite3_stmt *s) {
+    bare_statements++;
     if (sqlite3_step(s) != SQLITE_DONE)
         die("bare", sqlite3_errmsg(db));
     sqlite3_reset(s);
 }
 
-static uint32_t bare_drain(const struct bench *b, int64_t *seq, char *payload) {
+static uint32_t bare_drain(struct bench *b, int64_t *seq, char *payload) {
     sqlite3 *db = NULL;
     uint32_t n = 0, sent = 0;
     int64_t now = sqlite_clock();
@@ -80,7 +75,11 @@ static uint32_t bare_drain(const struct bench *b, int64_t *seq, char *payload) {
             bare_do(db, take);
         }
         bare_do(db, commit);
+        bare_statements++; /* the SELECT */
+        b->commits++;
     } while (n > 0);
+    b->statements = bare_statements;
+    bare_statements = 0;
     sqlite3_stmt *const all[] = {begin, commit, due, take, done};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         sqlite3_finalize(all[i]);
@@ -138,7 +137,7 @@ static void driven_open(struct driven *d, const struct bench *b) {
         die("driver", "out of memory");
 }
 
-static uint32_t driven_drain(const struct bench *b) {
+static uint32_t driven_drain(struct bench *b) {
     struct driven *d = calloc(1, sizeof *d);
     struct batch before = {
         0}; /* SETTLE is of the batch that CLAIM replaces in the same group: it needs its own */
@@ -147,6 +146,7 @@ static uint32_t driven_drain(const struct bench *b) {
     if (!d)
         die("driver", "out of memory");
     driven_open(d, b);
+    sqlite_count_statements(d->conn, &b->statements);
     before.msg = calloc(b->batch, sizeof *before.msg);
     if (!before.msg)
         die("driver", "out of memory");
@@ -157,6 +157,7 @@ static uint32_t driven_drain(const struct bench *b) {
         arena_reset(&d->batch.arena);
         d->settle.settle.n = before.n;
         run(d, &d->settle);
+        b->commits++;
         sent += before.n - d->settle.settle.stale;
         struct batch swap = before;
         before = d->batch;
@@ -176,22 +177,12 @@ static uint32_t driven_drain(const struct bench *b) {
 
 /* ---- rounds ---- */
 
-static void remove_store(const struct bench *b) {
-    static const char *const ends[] = {"", "-wal", "-shm"};
-    char path[620];
-
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
-        snprintf(path, sizeof path, "%s%s", b->path, ends[i]);
-        unlink(path);
-    }
-}
-
 static void fill(const struct bench *b) {
     csn_error err = {0};
     struct db *db = NULL;
     char sql[700];
 
-    remove_store(b);
+    remove_store(b->path);
     snprintf(sql, sizeof sql,
              "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %u - 1) "
              "INSERT INTO"
@@ -208,59 +199,45 @@ static void fill(const struct bench *b) {
     db_close(db);
 }
 
-static double cpu_now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static double timed(struct bench *b, bool driver) {
+static void timed(struct bench *b, struct side *s, int round, bool driver) {
     static char payload[1 << 20];
     static int64_t seq[BATCH_MAX];
-    csn_usec began;
-    uint32_t sent;
 
     fill(b);
-    double cpu = cpu_now();
-    began = sqlite_steady();
-    sent = driver ? driven_drain(b) : bare_drain(b, seq, payload);
-    csn_usec took = sqlite_steady() - began;
-    b->cpu[driver] += (cpu_now() - cpu) / sent / ROUNDS;
+    b->commits = b->statements = 0;
+    double cpu = cpu_now(), began = wall_now();
+    uint32_t sent = driver ? driven_drain(b) : bare_drain(b, seq, payload);
+    double took = wall_now() - began;
     if (sent != b->events)
         die(driver ? "driver" : "bare", "not every event was sent");
-    return (double)sent * 1e6 / (double)took;
-}
-
-static int by_rate(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    s->cpu[round] = (cpu_now() - cpu) / sent;
+    s->rate[round] = sent * 1e6 / took;
+    s->events += sent;
+    s->commits += b->commits;
+    s->statements += b->statements;
 }
 
 int main(int argc, char **argv) {
     struct bench b = {.events = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 20000,
                       .batch = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 200};
     const char *folder = argc > 1 ? argv[1] : ".";
+    char conditions[160];
 
     if (b.events < 1 || b.events > 10000000 || b.batch < 1 || b.batch > BATCH_MAX ||
         strlen(folder) > 500)
         die("usage", "bench-claim-settle [FOLDER [EVENTS [BATCH, at most 1000]]]");
     snprintf(b.path, sizeof b.path, "%s/bench-claim-settle-%d.db", folder, (int)getpid());
     snprintf(b.url, sizeof b.url, "sqlite:%s", b.path);
+    snprintf(conditions, sizeof conditions,
+             "%u events, batch %u, one commit per batch, synchronous=FULL", b.events, b.batch);
+    struct pair p = {.name = "claim-settle",
+                     .conditions = conditions,
+                     .side = {{.name = "bare loop"}, {.name = "claim + settle"}}};
     for (int i = 0; i < ROUNDS; i++) {
-        b.rate[0][i] = timed(&b, false);
-        b.rate[1][i] = timed(&b, true);
+        timed(&b, &p.side[0], i, false);
+        timed(&b, &p.side[1], i, true);
     }
-    remove_store(&b);
-    printf("%u events, batch %u, one commit per batch, synchronous=FULL; events/s\n", b.events,
-           b.batch);
-    for (int k = 0; k < 2; k++) {
-        qsort(b.rate[k], ROUNDS, sizeof b.rate[k][0], by_rate);
-        printf("%-7s min %8.0f  median %8.0f  max %8.0f  processor %6.1f us/event\n",
-               k ? "driver" : "bare", b.rate[k][0], b.rate[k][ROUNDS / 2], b.rate[k][ROUNDS - 1],
-               b.cpu[k]);
-    }
-    printf("ratio of medians %.2f, of processor time %.2f\n",
-           b.rate[1][ROUNDS / 2] / b.rate[0][ROUNDS / 2], b.cpu[0] / b.cpu[1]);
+    remove_store(b.path);
+    report(&p);
     return 0;
 }

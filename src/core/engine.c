@@ -7,7 +7,11 @@
 #include "core/relay.h"
 #include <stdlib.h>
 
-enum { WATCH_ITEMS_MAX = 2 + 2 * SUBSCRIPTIONS_MAX * APPLY_WORKERS_MAX, DECLARE_REST = 1000000 };
+enum {
+    WATCH_ITEMS_MAX = 2 + 2 * SUBSCRIPTIONS_MAX * APPLY_WORKERS_MAX,
+    WATCH_LOOKS = 10, /* in one WATCH, while a store is quiet */
+    DECLARE_REST = 1000000
+};
 
 struct watcher {
     struct port *port;
@@ -292,22 +296,27 @@ static void add_item(struct watcher *w, uint32_t *n, enum watch_kind kind, struc
         .kind = (uint8_t)kind, .consumer = b ? b->consumer : NULL, .lanes = lanes};
 }
 
-static uint32_t collect(struct engine *e, uint32_t store, csn_usec now) {
+/* *ret_all: every machine of this store that has lanes is watched for. */
+static uint32_t collect(struct engine *e, uint32_t store, csn_usec now, bool *ret_all) {
     struct watcher *w = &e->watcher[store];
-    uint32_t n = 0;
+    uint32_t n = 0, machines = 0;
     if (relay_wants_watch(&e->relay[store], now)) {
         add_item(w, &n, WATCH_OUTBOX, NULL, e->outbox[store].held);
         add_item(w, &n, WATCH_RECOVER, NULL, e->outbox[store].held);
     }
+    machines += e->outbox[store].held ? 2 : 0;
     for (uint32_t i = 0; i < e->inboxes; i++) {
         struct inbox *b = &e->inbox[i];
         uint64_t parts = b->lanes->held & b->part_mask;
-        if (e->watch_of_broker[e->inbox_broker[i]] == (int32_t)store &&
-            inbox_wants_watch(b, SOURCE_BROKER))
+        bool queue = e->watch_of_broker[e->inbox_broker[i]] == (int32_t)store;
+        bool work = e->inbox_store[i] == store && !b->at_most_once;
+        if (queue && inbox_wants_watch(b, SOURCE_BROKER))
             add_item(w, &n, WATCH_QUEUE, b, parts);
-        if (e->inbox_store[i] == store && inbox_wants_watch(b, SOURCE_WORK))
+        if (work && inbox_wants_watch(b, SOURCE_WORK))
             add_item(w, &n, WATCH_WORK, b, inbox_slots(b));
+        machines += parts ? (uint32_t)queue + work : 0;
     }
+    *ret_all = n == machines;
     return n;
 }
 
@@ -344,13 +353,17 @@ static void ask_watcher(struct engine *e, uint32_t store, csn_usec now) {
     struct watcher *w = &e->watcher[store];
     if (!w->port || w->op.state != OP_IDLE || now < w->next_at || e->stopping)
         return;
-    uint32_t n = collect(e, store, now);
+    bool all = false;
+    uint32_t n = collect(e, store, now, &all);
     w->nothing = n == 0;
     if (w->nothing)
         return;
     w->op.watch.item = w->item;
     w->op.watch.n = n;
     w->op.watch.wait = w->pause;
+    /* A quiet store is looked at in its own thread, and this one sleeps. Whoever is not watched for
+     * would wait for the end of it. */
+    w->op.watch.longest = all && w->pause >= e->probe_max ? e->probe_max * WATCH_LOOKS : 0;
     w->op.watch.next_in = CSN_USEC_NEVER;
     w->op.deadline = now + w->pause + e->probe_max * 20;
     w->port->submit(w->port, &w->op);

@@ -229,7 +229,8 @@ struct op {
         struct {
             struct watch_item *item;
             uint32_t n;
-            csn_usec wait;    /* at most; ends early when woken */
+            csn_usec wait;    /* between two looks; ends early when woken */
+            csn_usec longest; /* look so often for so long, as nothing is found; <= wait: once */
             csn_usec next_in; /* out: until the next row of any item becomes due; CSN_USEC_NEVER
                                  none known */
         } watch;

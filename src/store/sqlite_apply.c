@@ -1,8 +1,8 @@
 /* sqlite_apply.c: APPLY on SQLite: inbox row, handler and result events in one transaction; and TRY,
  * which is the handler and its result events alone.
  *
- * Two savepoints deep. "csn_batch" is round the whole batch: its RELEASE fails when a handler ended
- * or swapped the transaction, which is CSN_FATAL, CSN-4011. "csn_event" is round each message: inbox
+ * Two savepoints deep. "csn_batch" is round the whole batch when functions run: its RELEASE fails when
+ * one ended or swapped the transaction, which is CSN_FATAL, CSN-4011. "csn_event" is round each message: inbox
  * row (the dedupe), dead letters, its key, handler, inbox row finished; then it is released, or
  * rolled back first when the verdict does not commit.
  *
@@ -319,6 +319,12 @@ static csn_status let_go(struct apply *a) {
     return st == CSN_OK && alone ? sqlite_hand_forgive(c, a->consumer, a->m.id, a->err) : st;
 }
 
+/* Functions could end the transaction and begin another; SQL handlers are not let. A savepoint keeps
+ * the first content of every page that is changed under it, so one round the batch has its price. */
+static bool may_swap(const struct op *op) {
+    return !op->apply.handler->sql;
+}
+
 /* The savepoint round the batch, one() for each message in it. */
 static csn_status each(struct sqlite_conn *c, struct op *op, csn_status (*one)(struct apply *a)) {
     char id[DIGEST_ID_SIZE];
@@ -332,7 +338,9 @@ static csn_status each(struct sqlite_conn *c, struct op *op, csn_status (*one)(s
     a.broker = op->apply.source == SOURCE_BROKER;
     a.stopped_n = 0;
     op->apply.emitted = 0;
-    csn_status st = sqlite_savepoint(c, "SAVEPOINT csn_batch", a.err);
+    csn_status st = CSN_OK;
+    if (may_swap(op))
+        st = sqlite_savepoint(c, "SAVEPOINT csn_batch", a.err);
     /* The wait for the lock is over, and was not the handlers'. */
     c->deadline = sqlite_after(sqlite_steady(), c->given);
     uint32_t n = sqlite_hand_wanted(op) ? c->in_hand : op->apply.n;
@@ -344,7 +352,7 @@ static csn_status each(struct sqlite_conn *c, struct op *op, csn_status (*one)(s
         op->apply.item[i].out = APPLY_NONE;
     if (st == CSN_OK && sqlite_hand_wanted(op))
         st = let_go(&a);
-    if (st == CSN_OK)
+    if (st == CSN_OK && may_swap(op))
         st = sqlite_savepoint(c, "RELEASE csn_batch", a.err);
     for (uint32_t i = 0; i < op->apply.n && st != CSN_OK; i++)
         op->apply.item[i].out = APPLY_NONE;

@@ -370,6 +370,25 @@ static void watch_waits_no_longer_than_it_may(void **state) {
     assert_true(took >= SECOND / 5 && took < 10 * SECOND);
 }
 
+/* A quiet store is looked at again and again in one WATCH: what another connection writes ends it
+ * with the next look, and what becomes due by time alone, too. */
+static void a_long_watch_sees_what_comes(void **state) {
+    struct suite *s = *state;
+    struct op *op = watch_op(s, 1);
+    csn_usec began = s->w->clock(s->w);
+    struct world_event e = {
+        .id = "later", .aggregate_id = "k", .event_type = "T", .payload = "1", .due_in = SECOND};
+
+    need(s, WORLD_REAL_TIME);
+    put_event(s, &e);
+    op->watch.item[0].kind = WATCH_OUTBOX;
+    op->watch.wait = SECOND / 20;
+    op->watch.longest = 20 * SECOND;
+    run(s, op);
+    assert_true(op->watch.item[0].found);
+    assert_true(s->w->clock(s->w) - began < 10 * SECOND);
+}
+
 static void w18_a_wake_ends_the_wait(void **state) {
     struct suite *s = *state;
     struct op *op = watch_op(s, 1);
@@ -405,5 +424,6 @@ const struct CMUnitTest suite_lease[] = {TEST(a_free_lane_is_taken),
                                          TEST(watch_sees_deliveries),
                                          TEST(watch_answers_for_each_item),
                                          TEST(watch_waits_no_longer_than_it_may),
+                                         TEST(a_long_watch_sees_what_comes),
                                          TEST(w18_a_wake_ends_the_wait),
                                          TEST_END};
