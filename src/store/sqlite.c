@@ -671,7 +671,7 @@ static void run(void *conn, struct op *group) {
         group->result = err;
         s = sqlite_watch(c, group);
         err = group->result;
-        reset_all(c);
+        roll_back(c);
         c->broken |= s == CSN_FATAL;
     } else if (s == CSN_OK) {
         s = run_writes(c, group, &err);

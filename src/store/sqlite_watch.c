@@ -125,9 +125,8 @@ static csn_status look_at_each(struct sqlite_conn *c, struct op *op, bool *ret_f
     return CSN_OK;
 }
 
-/* One read transaction: its locks are taken once. */
+/* One read transaction: its locks are taken once. On a failure it is left to the frame. */
 static csn_status look_at_all(struct sqlite_conn *c, struct op *op, bool *ret_found) {
-    csn_error ignored;
     csn_status s = sqlite_do(c, "BEGIN", NULL, 0, &op->result);
 
     c->now = sqlite_clock();
@@ -135,11 +134,7 @@ static csn_status look_at_all(struct sqlite_conn *c, struct op *op, bool *ret_fo
     *ret_found = false;
     if (s == CSN_OK)
         s = look_at_each(c, op, ret_found);
-    if (s == CSN_OK)
-        return sqlite_do(c, "COMMIT", NULL, 0, &op->result);
-    if (!sqlite3_get_autocommit(c->db))
-        (void)sqlite_do(c, "ROLLBACK", NULL, 0, &ignored);
-    return s;
+    return s == CSN_OK ? sqlite_do(c, "COMMIT", NULL, 0, &op->result) : s;
 }
 
 /* True: woken. */
