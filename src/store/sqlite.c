@@ -506,6 +506,13 @@ static void reset_all(struct sqlite_conn *c) {
             sqlite3_reset(s);
 }
 
+/* It may fail for lack of memory: whoever reads next tries again. */
+void sqlite_end_reading(struct sqlite_conn *c) {
+    if (!sqlite3_get_autocommit(c->db))
+        sqlite3_step(c->rollback);
+    sqlite3_reset(c->rollback);
+}
+
 /* FULL, IOERR, NOMEM may have rolled back already. */
 static void roll_back(struct sqlite_conn *c) {
     reset_all(c);
@@ -671,7 +678,8 @@ static void run(void *conn, struct op *group) {
         group->result = err;
         s = sqlite_watch(c, group);
         err = group->result;
-        roll_back(c);
+        reset_all(c);
+        sqlite_end_reading(c);
         c->broken |= s == CSN_FATAL;
     } else if (s == CSN_OK) {
         s = run_writes(c, group, &err);

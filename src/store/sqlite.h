@@ -118,6 +118,7 @@ csn_bytes sqlite_column(sqlite3_stmt *s, int col, struct arena *a,
 /* verbs */
 csn_status sqlite_lease(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_watch(struct sqlite_conn *c, struct op *op); /* outside a transaction */
+void sqlite_end_reading(struct sqlite_conn *c); /* a read transaction that a failure left open */
 csn_status sqlite_claim(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_settle(struct sqlite_conn *c, struct op *op);
 csn_status sqlite_renew(struct sqlite_conn *c, struct op *op);

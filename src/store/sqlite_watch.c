@@ -125,8 +125,9 @@ static csn_status look_at_each(struct sqlite_conn *c, struct op *op, bool *ret_f
     return CSN_OK;
 }
 
-/* One read transaction: its locks are taken once. On a failure it is left to the frame. */
+/* One read transaction: its locks are taken once. On a failure the frame ends it. */
 static csn_status look_at_all(struct sqlite_conn *c, struct op *op, bool *ret_found) {
+    sqlite_end_reading(c);
     csn_status s = sqlite_do(c, "BEGIN", NULL, 0, &op->result);
 
     c->now = sqlite_clock();
