@@ -6,7 +6,7 @@
  *                                           quick or not; created_at is the planned instant
  *   bench-serve wait STOCK N SECONDS        until N deliveries ended
  *   bench-serve path ORDERS STOCK           events/s from the first claim to the last effect
- *   bench-serve latency ORDERS STOCK        planned instant to effect: quantiles
+ *   bench-serve latency ORDERS STOCK NAME   planned instant to effect: quantiles
  *   bench-serve cpu PID SECONDS             processor time, per cent of a core
  *   bench-serve memory PID                  peak of the resident memory
  */
@@ -138,11 +138,11 @@ static int by_usec(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static void latency(const char *orders_url, const char *stock_url) {
+static void latency(const char *orders_url, const char *stock_url, const char *name) {
     static const struct {
         const char *name;
         double q;
-    } quantile[] = {{"latency p50", 0.50}, {"latency p99", 0.99}, {"latency max", 1}};
+    } quantile[] = {{"p50", 0.50}, {"p99", 0.99}, {"max", 1}};
     struct db *d = open_db(orders_url, DB_READ_ONLY);
     csn_error err = {0};
     char attach[700];
@@ -162,10 +162,12 @@ static void latency(const char *orders_url, const char *stock_url) {
     if (n == 0)
         die("latency", "no event");
     qsort(took, n, sizeof *took, by_usec);
-    for (size_t i = 0; i < ARRAY_LEN(quantile); i++)
-        report_figure(quantile[i].name, "ms",
-                      (double)took[(size_t)((double)(n - 1) * quantile[i].q)] / 1000,
+    for (size_t i = 0; i < ARRAY_LEN(quantile); i++) {
+        char whole[60];
+        snprintf(whole, sizeof whole, "%s %s", name, quantile[i].name);
+        report_figure(whole, "ms", (double)took[(size_t)((double)(n - 1) * quantile[i].q)] / 1000,
                       "planned commit to effect, open loop");
+    }
     stmt_close(s);
     free(took);
     db_close(d);
@@ -221,8 +223,8 @@ int main(int argc, char **argv) {
         wait_for(argv[2], count(argv[3]), count(argv[4]));
     else if (strcmp(what, "path") == 0 && argc == 4)
         path_rate(argv[2], argv[3]);
-    else if (strcmp(what, "latency") == 0 && argc == 4)
-        latency(argv[2], argv[3]);
+    else if (strcmp(what, "latency") == 0 && argc == 5)
+        latency(argv[2], argv[3], argv[4]);
     else if (strcmp(what, "cpu") == 0 && argc == 4)
         cpu((int)count(argv[2]), count(argv[3]));
     else if (strcmp(what, "memory") == 0)
