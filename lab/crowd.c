@@ -69,6 +69,7 @@ static void *apply_all(void *arg) {
         struct op op = {.kind = OP_APPLY, .batch = &batch};
         m->item[i] = (struct apply_item){.msg = (i + m->number * c->apart) % c->messages};
         op.apply.handler = m->handler;
+        op.apply.order = c->order;
         op.apply.source = SOURCE_BROKER;
         op.apply.item = &m->item[i];
         op.apply.n = 1;

@@ -12,6 +12,7 @@ enum { CROWD_MAX = 50, CROWD_MESSAGES = 64, CROWD_LINE = 240 };
 
 struct crowd {
     uint32_t members, rounds, apart;
+    const struct order *order; /* policies; NULL: none */
     struct message message[CROWD_MESSAGES];
     uint32_t messages;
     char text[CROWD_MESSAGES][CROWD_LINE]; /* what the messages point to */

@@ -256,6 +256,7 @@ static void store_status(struct status *s, struct leg *g) {
 
 struct consumer {
     int64_t unacked, waiting, processing, dead, conflict, letters, keys, lost, lanes_held;
+    int64_t gaps, overdue;
     csn_usec oldest;   /* age of the oldest unacked copy at the head of its partition; -1 none */
     bool queue, inbox; /* whether they could be read */
 };
@@ -302,6 +303,10 @@ static csn_status read_inbox(struct leg *g, const struct config_subscription *su
         st = kit_int(g->db, "status.parked_keys", arg, 2, &k->keys, err);
     if (st == CSN_OK)
         st = kit_int(g->db, "status.parked_for_nobody", arg, 2, &k->lost, err);
+    if (st == CSN_OK)
+        st = kit_int(g->db, "status.gaps", arg, 2, &k->gaps, err);
+    if (st == CSN_OK)
+        st = kit_int(g->db, "status.overdue_gaps", arg, 2, &k->overdue, err);
     return st;
 }
 
@@ -320,9 +325,13 @@ static void add_consumer(struct status *s, const struct config_subscription *sub
     const struct {
         const char *name;
         int64_t n;
-    } list[] = {
-        {"processing", k->processing}, {"waiting", k->waiting},      {"dead", k->dead},
-        {"conflict", k->conflict},     {"dead_letters", k->letters}, {"parked_keys", k->keys}};
+    } list[] = {{"processing", k->processing},
+                {"waiting", k->waiting},
+                {"dead", k->dead},
+                {"conflict", k->conflict},
+                {"dead_letters", k->letters},
+                {"parked_keys", k->keys},
+                {"gaps", k->gaps}};
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         out_put(ch, list[i].name, k->inbox ? kit_count(list[i].n) : json_null());
     out_append(s->channels, ch);
@@ -338,6 +347,7 @@ static void consumer_status(struct status *s, const struct config_subscription *
     add_consumer(s, sub, &k);
     need_count(s, "dead_letters", MSG_NEED_DEAD, sub->store, sub->consumer, k.letters);
     need_count(s, "conflict", MSG_NEED_CONFLICT, sub->store, sub->consumer, k.conflict);
+    need_count(s, "overdue_gaps", MSG_NEED_GAPS, sub->store, sub->consumer, k.overdue);
     need_count(s, "parked_for_nobody", MSG_NEED_PARKED_NO_HEAD, sub->store, sub->consumer, k.lost);
     if (k.queue && k.lanes_held == 0)
         need_count(s, "no_consumer", MSG_NEED_NO_CONSUMER, sub->store, sub->consumer, k.unacked);

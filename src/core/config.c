@@ -23,6 +23,8 @@
 #define IN_ROUTE(f)  offsetof(struct config_route, f), sizeof(((struct config_route *)NULL)->f)
 #define IN_SUBSCRIPTION(f)                                                                         \
     offsetof(struct config_subscription, f), sizeof(((struct config_subscription *)NULL)->f)
+#define IN_EVENT(f)   offsetof(struct config_event, f), sizeof(((struct config_event *)NULL)->f)
+#define IN_MACHINE(f) offsetof(struct config_machine, f), sizeof(((struct config_machine *)NULL)->f)
 
 /* clang-format off */
 static const struct config_key keys[] = {
@@ -51,6 +53,8 @@ static const struct section sections[CONFIG_SECTION_NR] = {
     [CONFIG_ROUTE] = {"routes", MSG_CONFIG_ROUTE, ARRAY(route, routes, ROUTES_MAX)},
     [CONFIG_SUBSCRIPTION] = {"subscriptions", MSG_CONFIG_SUBSCRIPTION,
                              ARRAY(subscription, subscriptions, SUBSCRIPTIONS_MAX)},
+    [CONFIG_EVENT] = {"events", MSG_CONFIG_EVENT, ARRAY(event, events, EVENT_TYPES_MAX)},
+    [CONFIG_MACHINE] = {"machines", MSG_CONFIG_MACHINE, ARRAY(machine, machines, MACHINES_MAX)},
 };
 
 static csn_status wrong(csn_error *err, int32_t code, const struct text *t) {
@@ -772,6 +776,65 @@ static void check_handler(struct checking *w, const struct config_subscription *
     tell(w, path, s->application ? ERR_CONFIG_VALUE : ERR_CONFIG_MISSING, &t);
 }
 
+/* ---- states and moves ---- */
+
+const char *config_moves(const struct config *c, const char *name) {
+    for (uint32_t i = 0; i < c->machines; i++)
+        if (strcmp(c->machine[i].name, name) == 0)
+            return c->machine[i].moves;
+    return order_machine_moves(name);
+}
+
+static void tell_at(struct checking *w, const char *thing, const char *name, const char *key,
+                    int32_t code, const struct text *t) {
+    char path[CONFIG_PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s.%s.%s", thing, name, key);
+    tell(w, path, code, t);
+}
+
+static void check_machine(struct checking *w, const struct config_machine *m) {
+    char line[200];
+    struct order_machine parsed;
+    struct text t;
+    text_init(&t, line, sizeof(line));
+    if (m->moves[0] == '\0')
+        return; /* told already: it is required */
+    if (order_machine_moves(m->name) != NULL)
+        message_add(&t, MSG_CONFIG_MACHINE_TAKEN, m->name);
+    else if (!order_machine_parse(m->name, m->moves, &parsed))
+        message_add(&t, MSG_CONFIG_MOVES, m->moves);
+    if (t.used > 0)
+        tell_at(w, "machines", m->name, "moves", ERR_CONFIG_VALUE, &t);
+}
+
+/* A command needs a machine and a state of it; nothing else has use for them. */
+static void check_event(struct checking *w, const struct config_event *e) {
+    bool command = strcmp(e->policy, "command") == 0;
+    const char *moves = config_moves(w->c, e->states), *key = "states";
+    char line[240];
+    struct order_machine m;
+    struct text t;
+    text_init(&t, line, sizeof(line));
+    if (!command && (e->states[0] != '\0' || e->to[0] != '\0')) {
+        key = e->states[0] != '\0' ? "states" : "to";
+        message_add(&t, MSG_CONFIG_ONLY_COMMAND, e->policy);
+    } else if (command && (e->states[0] == '\0' || e->to[0] == '\0')) {
+        key = e->states[0] == '\0' ? "states" : "to";
+        message_add(&t, MSG_CONFIG_NEEDS_STATES);
+    } else if (command && moves == NULL) {
+        message_add(&t, MSG_CONFIG_NO_SUCH, message(MSG_CONFIG_MACHINE), e->states);
+    } else if (command && order_machine_parse(e->states, moves, &m) &&
+               order_state_find(&m, bytes_of(e->to)) < 0) {
+        key = "to";
+        message_add(&t, MSG_CONFIG_NO_STATE, e->to, e->states, moves);
+    }
+    if (t.used > 0)
+        tell_at(w, "events", e->type, key,
+                moves == NULL && command && e->states[0] != '\0' ? ERR_CONFIG_REFERENCE
+                                                                 : ERR_CONFIG_VALUE,
+                &t);
+}
+
 static void check_section(struct checking *w, enum config_section s) {
     char line[200];
     struct text t;
@@ -798,6 +861,10 @@ uint32_t config_check(struct config *c, config_found *found, void *arg) {
         if (config_thing_at(c, CONFIG_SUBSCRIPTION, i, prefix, sizeof(prefix)))
             check_retry(&w, prefix, &c->subscription[i].retry);
     }
+    for (uint32_t i = 0; i < c->machines; i++)
+        check_machine(&w, &c->machine[i]);
+    for (uint32_t i = 0; i < c->events; i++)
+        check_event(&w, &c->event[i]);
     c->relay.confirm_timeout = 0;
     for (uint32_t i = 0; i < c->brokers; i++) {
         check_lease(&w, &c->broker[i]);

@@ -6,9 +6,11 @@
 #define CSN_CORE_CONFIG_H
 
 #include "base/error.h"
+#include "core/order.h"
 #include "core/retry.h"
 
 enum { STORES_MAX = 8, BROKERS_MAX = 8, ROUTES_MAX = 16, SUBSCRIPTIONS_MAX = 32, URL_MAX_ = 512 };
+enum { EVENT_TYPES_MAX = ORDER_RULES_MAX, MACHINES_MAX = 16 };
 
 struct config_store {
     char name[NAME_MAX_];
@@ -44,6 +46,19 @@ struct config_subscription {
     struct retry_policy retry;
 };
 
+struct config_event {
+    char type[NAME_MAX_];
+    char policy[12];        /* none snapshot command */
+    char states[NAME_MAX_]; /* command: a machine */
+    char to[STATE_SIZE];    /* command: the state that the event leads to */
+    csn_usec gap_deadline;
+};
+
+struct config_machine {
+    char name[NAME_MAX_];
+    char moves[MOVES_SIZE];
+};
+
 struct config {
     char path[URL_MAX_]; /* of the file; empty: none */
     char node[NAME_MAX_];
@@ -64,7 +79,9 @@ struct config {
     struct config_broker broker[BROKERS_MAX];
     struct config_route route[ROUTES_MAX]; /* first match wins; none: all to the first broker */
     struct config_subscription subscription[SUBSCRIPTIONS_MAX];
-    uint32_t stores, brokers, routes, subscriptions;
+    struct config_event event[EVENT_TYPES_MAX];
+    struct config_machine machine[MACHINES_MAX];
+    uint32_t stores, brokers, routes, subscriptions, events, machines;
     char log_format[8], log_level[8],
         language[8]; /* auto text json · error warn info debug · en zh-CN */
 };
@@ -91,6 +108,8 @@ enum config_section {
     CONFIG_BROKER,
     CONFIG_ROUTE,
     CONFIG_SUBSCRIPTION,
+    CONFIG_EVENT,
+    CONFIG_MACHINE,
     CONFIG_SECTION_NR
 };
 
@@ -155,6 +174,8 @@ bool config_thing_at(const struct config *c, enum config_section s, uint32_t i, 
 typedef void config_found(void *arg, const char *path, int32_t code, const char *text,
                           const char *way);
 uint32_t config_check(struct config *c, config_found *found, void *arg);
+/* The moves of a machine, built in or of the file; NULL: no such machine. */
+const char *config_moves(const struct config *c, const char *name);
 
 /* Takes the live keys of next, which was checked, over into now, and tells of every difference: key
  * is NULL where a whole thing came or went, or the order of the routes is another. before or after

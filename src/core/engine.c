@@ -162,6 +162,7 @@ static csn_status make_subscription(struct engine *e, const struct engine_setup 
                             .out = s->broker[sub->broker].out,
                             .pushed = e->watch_of_broker[sub->broker] < 0,
                             .handler = sub->handler,
+                            .order = sub->order,
                             .at_most_once = sub->at_most_once,
                             .counters = &e->counters[sub->store],
                             .notes = &e->notes,

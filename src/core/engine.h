@@ -37,6 +37,7 @@ struct engine_subscription {
     const char *match;
     uint32_t partitions;
     const struct handler *handler;
+    const struct order *order; /* NULL: no event type has a policy */
     bool at_most_once;
     struct retry_policy retry;
     uint32_t workers;

@@ -223,6 +223,7 @@ static void submit_apply(struct inbox *b, csn_usec now) {
     op->deadline = now + b->lock_wait;
     copy_text(op->apply.consumer, sizeof op->apply.consumer, b->consumer);
     op->apply.handler = b->handler;
+    op->apply.order = b->order;
     op->apply.source = b->now_on->source;
     copy_text(op->apply.token, sizeof op->apply.token, b->now_on->token);
     op->apply.item = b->item;

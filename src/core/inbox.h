@@ -60,6 +60,7 @@ struct inbox {
     bool pushed;       /* the broker has no watch: RECEIVE waits by itself */
     bool at_most_once; /* acked first, tried once */
     const struct handler *handler;
+    const struct order *order; /* NULL: no policies */
     struct counters *counters; /* of the consumer's store */
     struct notes *notes;
     struct prng *chance;

@@ -197,6 +197,7 @@ struct binding {
     uint32_t partitions;
 };
 
+struct order;   /* core/order.h: the policies of event types */
 struct handler; /* core/handler.h: compiled SQL, or a C function */
 
 enum op_state { OP_IDLE, OP_PENDING, OP_FINISHED };
@@ -286,6 +287,7 @@ struct op {
         struct {
             char consumer[NAME_MAX_];
             const struct handler *handler;
+            const struct order *order; /* policies of event types; NULL: none has one */
             enum source source;
             char token[TOKEN_SIZE]; /* SOURCE_WORK: of the claim */
             struct apply_item *item;

@@ -172,6 +172,28 @@ static csn_status select_subscriptions(struct plan *p, const struct plan_setup *
     return s;
 }
 
+/* The configuration was checked: names and moves are right. */
+static void take_policies(struct plan *p) {
+    const struct config *c = p->config;
+    for (uint32_t i = 0; i < c->events; i++) {
+        const struct config_event *e = &c->event[i];
+        struct order_rule *r = &p->rule[p->order.rules];
+        bool command = strcmp(e->policy, "command") == 0;
+        if (!command && strcmp(e->policy, "snapshot") != 0) {
+            continue;
+        }
+        struct order_machine *m = &p->machine[p->order.rules++];
+        *r = (struct order_rule){.event_type = e->type,
+                                 .policy = command ? POLICY_COMMAND : POLICY_SNAPSHOT,
+                                 .deadline = e->gap_deadline};
+        if (command && order_machine_parse(e->states, config_moves(c, e->states), m)) {
+            r->machine = m;
+            r->to = order_state_find(m, bytes_of(e->to));
+        }
+    }
+    p->order.rule = p->rule;
+}
+
 csn_status plan_new(const struct config *c, const struct plan_setup *setup, struct text *report,
                     struct plan **ret, csn_error *err) {
     struct plan *p = calloc(1, sizeof *p);
@@ -190,6 +212,7 @@ csn_status plan_new(const struct config *c, const struct plan_setup *setup, stru
             return CSN_INVALID;
         }
     }
+    take_policies(p);
     csn_status s = select_subscriptions(p, setup, report, err);
     if (s != CSN_OK) {
         plan_free(p);
@@ -318,6 +341,7 @@ static csn_status start_subscription(struct plan *p, uint32_t k, csn_error *err)
                                       .match = c->match,
                                       .partitions = c->partitions,
                                       .handler = p->handled_by[k],
+                                      .order = p->order.rules > 0 ? &p->order : NULL,
                                       .at_most_once = c->at_most_once,
                                       .retry = c->retry,
                                       .workers =

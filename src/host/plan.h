@@ -9,6 +9,7 @@
 #define CSN_HOST_PLAN_H
 
 #include "core/engine.h"
+#include "core/order.h"
 #include "host/worker.h"
 
 enum {
@@ -70,6 +71,9 @@ struct plan {
     const struct handler *handled_by[SUBSCRIPTIONS_MAX]; /* as of; NULL: not here */
     struct plan_handler *handler[SUBSCRIPTIONS_MAX];     /* by the configuration; NULL: no file */
     struct plan_handler *replaced;                       /* and perhaps still looked at */
+    struct order order;                                  /* the policies of event types */
+    struct order_rule rule[ORDER_RULES_MAX];
+    struct order_machine machine[ORDER_RULES_MAX];
     struct engine_store engine_store[STORES_MAX];
     struct engine_broker engine_broker[BROKERS_MAX];
     struct engine_subscription engine_subscription[SUBSCRIPTIONS_MAX];

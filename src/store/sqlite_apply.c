@@ -227,22 +227,47 @@ static csn_status finish(struct apply *a, uint32_t emitted) {
     return st;
 }
 
-/* Runs the handler. *ret_keep: what was written stays. */
-static csn_status handle(struct apply *a, bool *ret_keep) {
-    uint32_t emitted = 0;
+/* What the policy of the event's type says before anything runs: *ret_run, or the answer stands in
+ * the item. */
+static csn_status ask_policy(struct apply *a, const struct order_rule *r, struct sqlite_entity *e,
+                             bool *ret_run) {
+    csn_status st = sqlite_entity_read(a->c, a->consumer, &a->m, r, e, a->err);
+    if (st != CSN_OK)
+        return st;
+    enum order_says says = order_decide(r, &e->entity, a->m.version);
+    *ret_run = says == ORDER_RUN || a->item->expired;
+    if (!*ret_run)
+        order_answer(r, &e->entity, bytes_of(e->ahead), &a->m, says, a->item);
+    return CSN_OK;
+}
+
+static csn_status run_handler(struct apply *a, uint32_t *ret_emitted) {
     csn_status st = sqlite_failpoint(FAIL_APPLY_INSERTED, a->err);
     if (st == CSN_OK)
-        st = sqlite_handle(a->c, a->op, &a->m, a->item, &emitted);
-    if (st == CSN_OK)
-        st = sqlite_failpoint(FAIL_APPLY_HANDLED, a->err);
+        st = sqlite_handle(a->c, a->op, &a->m, a->item, ret_emitted);
+    return st == CSN_OK ? sqlite_failpoint(FAIL_APPLY_HANDLED, a->err) : st;
+}
+
+/* Asks the policy, runs the handler. *ret_keep: what was written stays. */
+static csn_status handle(struct apply *a, bool *ret_keep) {
+    const struct order *order = a->op->apply.order;
+    const struct order_rule *rule = order ? order_rule_for(order, a->m.event_type) : NULL;
+    struct sqlite_entity entity;
+    uint32_t emitted = 0;
+    bool run = true;
+    csn_status st = order ? ask_policy(a, rule, &entity, &run) : CSN_OK;
+    if (st == CSN_OK && run)
+        st = run_handler(a, &emitted);
     if (st != CSN_OK)
         return st;
     a->item->out = APPLY_VERDICT;
     *ret_keep = commits(a->item->verdict);
-    if (*ret_keep)
+    if (*ret_keep && order)
+        st = sqlite_entity_write(a->c, a->consumer, &a->m, rule, &entity, a->item->verdict, a->err);
+    if (*ret_keep && st == CSN_OK)
         return finish(a, emitted);
     stop_key(a);
-    return CSN_OK;
+    return st;
 }
 
 static csn_status behind(struct apply *a, bool *ret_keep) {

@@ -6,6 +6,7 @@
 
 #include "base/failpoint.h"
 #include "base/prng.h"
+#include "core/order.h"
 #include "store/run.h"
 #include "store/sqlite.h"
 
@@ -22,6 +23,25 @@ void sqlite_say(struct apply_item *item, int32_t code, const char *text);
 
 /* The summary that the function of an application gave for the message at hand; NULL: none. */
 const char *sqlite_summary(const struct sqlite_conn *c);
+
+/* ---- sqlite_order.c ---- */
+
+enum { ORDER_DEADLINE = 900000000 /* of a gap that an event without a policy shows */ };
+
+struct sqlite_entity {
+    struct order_entity entity;
+    char state[STATE_SIZE]; /* as it is written */
+    char ahead[ID_MAX + 1]; /* the event that brought it to its version */
+};
+
+/* r is NULL for an event type without a policy. */
+csn_status sqlite_entity_read(struct sqlite_conn *c, const char *consumer, const struct message *m,
+                              const struct order_rule *r, struct sqlite_entity *ret,
+                              csn_error *err) MUST_USE;
+/* After a verdict that commits: the version, the state, gaps that it shows or closes. */
+csn_status sqlite_entity_write(struct sqlite_conn *c, const char *consumer, const struct message *m,
+                               const struct order_rule *r, struct sqlite_entity *e,
+                               csn_verdict verdict, csn_error *err) MUST_USE;
 
 /* ---- sqlite_hand.c ---- */
 

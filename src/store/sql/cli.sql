@@ -254,6 +254,13 @@ SELECT published_at FROM consign_queue WHERE subscription = ?1 AND acked_at IS N
 -- name: status.parked_keys
 SELECT count(*) FROM (SELECT 1 FROM consign_keys WHERE consumer_name = ?1 LIMIT ?2);
 
+-- name: status.gaps
+SELECT count(*) FROM (SELECT 1 FROM consign_gaps WHERE consumer_name = ?1 AND closed_at IS NULL LIMIT ?2);
+
+-- name: status.overdue_gaps
+SELECT count(*) FROM (SELECT 1 FROM consign_gaps WHERE consumer_name = ?1 AND closed_at IS NULL
+  AND deadline_at < CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000 LIMIT ?2);
+
 -- name: status.bindings
 SELECT subscription, partitions FROM consign_bindings ORDER BY subscription LIMIT 1000;
 
