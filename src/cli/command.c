@@ -525,6 +525,27 @@ static csn_status needs_verb(struct reading *r, const char *noun) {
     return usage(r, MSG_COMMAND_VERB, noun, verbs);
 }
 
+/* "lab --prelaunch": of the noun's verbs only one has a flag of these words. NULL: not so. */
+static const struct command *verb_by_flag(const struct reading *r, const char *noun) {
+    const struct command *found = NULL;
+    size_t n = strlen(noun);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+        const struct command *k = &commands[i];
+        if (strncmp(k->name, noun, n) != 0 || k->name[n] != ' ')
+            continue;
+        for (int f = 0; k->flag != NULL && k->flag[f].name != NULL; f++) {
+            for (int w = 1; w < r->argc; w++) {
+                if (strncmp(r->argv[w], "--", 2) != 0 || strcmp(r->argv[w] + 2, k->flag[f].name) != 0)
+                    continue;
+                if (found != NULL && found != k)
+                    return NULL;
+                found = k;
+            }
+        }
+    }
+    return found;
+}
+
 static csn_status find_command(struct reading *r, const struct command **ret) {
     char name[128];
     struct text t;
@@ -537,8 +558,10 @@ static csn_status find_command(struct reading *r, const struct command **ret) {
     *ret = command_find(name);
     if (*ret != NULL)
         return CSN_OK;
-    if (r->name_words == 1 && is_noun(name))
-        return needs_verb(r, name);
+    if (r->name_words == 1 && is_noun(name)) {
+        *ret = verb_by_flag(r, name);
+        return *ret != NULL ? CSN_OK : needs_verb(r, name);
+    }
     guess_command(r, name);
     if (r->way->used == 0 && r->name_words == 1 && r->second != 0) {
         char both[128]; /* "shema print": the noun is misspelt, the next word is the verb */

@@ -172,6 +172,8 @@ static void mistakes_are_told(void **state) {
     expect("serv", 64, "did you mean: consign serve");
     expect("shema print", 64, "schema print");
     expect("schema", 64, "schema needs one of: print, check, apply");
+    expect("event --payload", 64, "event show needs ID"); /* only that verb has the flag */
+    expect("event --limit 5", 64, "event needs one of: ");
     expect("schema aply", 64, "did you mean: consign schema apply");
     expect("schema print --stor sqlite", 64, "did you mean --store?");
     expect("schema print --store", 64, "--store needs a value: KIND");
