@@ -1,5 +1,5 @@
 /* claim_settle.c: what the driver costs above SQLite itself. Two loops drain the same table of
- * pending events, in turns, five rounds: a bare one (prepared statements and nothing else), and
+ * pending events, in turns, five rounds of eight turns: a bare one (prepared statements and nothing else), and
  * the driver's group of SETTLE and CLAIM with its fence, its look at the row before in each key
  * and its whole message. Both have the same batch, one commit per batch, WAL and synchronous=FULL.
  *
@@ -12,11 +12,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { TURNS = 8 }; /* in a round */
+
 struct bench {
     char path[600], url[620];
     uint32_t events, batch;
-    uint64_t commits, statements; /* of the last round */
+    uint64_t commits, statements; /* of the last drain */
+    double wall, cpu;             /* when it began, the connection being open */
 };
+
+static void begin(struct bench *b) {
+    b->wall = wall_now();
+    b->cpu = cpu_now();
+}
 
 /* ---- the bare loop: at most 60 lines ---- */
 
@@ -43,7 +51,7 @@ static uint32_t bare_drain(struct bench *b, int64_t *seq, char *payload) {
     if (sqlite3_open(b->path, &db) != SQLITE_OK)
         die("bare", "cannot open");
     sqlite3_exec(db, "PRAGMA synchronous = FULL", NULL, NULL, NULL);
-    sqlite3_stmt *begin = bare_prepare(db, "BEGIN IMMEDIATE"), *commit = bare_prepare(db, "COMMIT");
+    sqlite3_stmt *start = bare_prepare(db, "BEGIN IMMEDIATE"), *commit = bare_prepare(db, "COMMIT");
     sqlite3_stmt *due =
         bare_prepare(db, "SELECT seq, payload FROM outbox_events WHERE status = 'pending'"
                          " AND next_attempt_at <= ?1 ORDER BY next_attempt_at, seq LIMIT ?2");
@@ -59,8 +67,9 @@ static uint32_t bare_drain(struct bench *b, int64_t *seq, char *payload) {
     sqlite3_bind_int64(take, 1, now + 30000000);
     sqlite3_bind_int64(take, 2, now);
     sqlite3_bind_int64(done, 1, now);
+    begin(b);
     do {
-        bare_do(db, begin);
+        bare_do(db, start);
         for (uint32_t i = 0; i < n; i++, sent++) {
             sqlite3_bind_int64(done, 2, seq[i]);
             bare_do(db, done);
@@ -80,7 +89,7 @@ static uint32_t bare_drain(struct bench *b, int64_t *seq, char *payload) {
     } while (n > 0);
     b->statements = bare_statements;
     bare_statements = 0;
-    sqlite3_stmt *const all[] = {begin, commit, due, take, done};
+    sqlite3_stmt *const all[] = {start, commit, due, take, done};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         sqlite3_finalize(all[i]);
     sqlite3_close(db);
@@ -153,6 +162,7 @@ static uint32_t driven_drain(struct bench *b) {
     before.cap = b->batch;
     arena_init(&before.arena, 128 << 20);
     d->settle.batch = &before;
+    begin(b);
     for (bool first = true; first || before.n > 0; first = false) {
         arena_reset(&d->batch.arena);
         d->settle.settle.n = before.n;
@@ -199,44 +209,56 @@ static void fill(const struct bench *b) {
     db_close(db);
 }
 
-static void timed(struct bench *b, struct side *s, int round, bool driver) {
+static void drain(struct bench *b, struct side *s, int round, bool driver) {
     static char payload[1 << 20];
     static int64_t seq[BATCH_MAX];
 
     fill(b);
     b->commits = b->statements = 0;
-    double cpu = cpu_now(), began = wall_now();
     uint32_t sent = driver ? driven_drain(b) : bare_drain(b, seq, payload);
-    double took = wall_now() - began;
+    s->rate[round] += wall_now() - b->wall;
+    s->cpu[round] += cpu_now() - b->cpu;
     if (sent != b->events)
         die(driver ? "driver" : "bare", "not every event was sent");
-    s->cpu[round] = (cpu_now() - cpu) / sent;
-    s->rate[round] = sent * 1e6 / took;
     s->events += sent;
     s->commits += b->commits;
     s->statements += b->statements;
 }
 
+/* The sides take turns, and take turns at being the first. */
+static void play(struct bench *b, struct pair *p, int round) {
+    for (int k = 0; k < SIDES; k++)
+        p->side[k].rate[round] = p->side[k].cpu[round] = 0;
+    for (int i = 0; i < TURNS; i++)
+        for (int k = 0; k < SIDES; k++)
+            drain(b, &p->side[(i + k) % SIDES], round, (i + k) % SIDES == 1);
+    for (int k = 0; k < SIDES; k++) {
+        struct side *s = &p->side[k];
+        s->rate[round] = TURNS * 1e6 * b->events / s->rate[round];
+        s->cpu[round] /= (double)TURNS * b->events;
+    }
+}
+
 int main(int argc, char **argv) {
-    struct bench b = {.events = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 20000,
+    struct bench b = {.events = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 40000,
                       .batch = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 200};
     const char *folder = argc > 1 ? argv[1] : ".";
     char conditions[160];
 
+    b.events /= TURNS;
     if (b.events < 1 || b.events > 10000000 || b.batch < 1 || b.batch > BATCH_MAX ||
         strlen(folder) > 500)
-        die("usage", "bench-claim-settle [FOLDER [EVENTS [BATCH, at most 1000]]]");
+        die("usage", "bench-claim-settle [FOLDER [EVENTS, at least 8 [BATCH, at most 1000]]]");
     snprintf(b.path, sizeof b.path, "%s/bench-claim-settle-%d.db", folder, (int)getpid());
     snprintf(b.url, sizeof b.url, "sqlite:%s", b.path);
     snprintf(conditions, sizeof conditions,
-             "%u events, batch %u, one commit per batch, synchronous=FULL", b.events, b.batch);
+             "%d x %u events a round, batch %u, one commit per batch, synchronous=FULL", TURNS,
+             b.events, b.batch);
     struct pair p = {.name = "claim-settle",
                      .conditions = conditions,
                      .side = {{.name = "bare loop"}, {.name = "claim + settle"}}};
-    for (int i = 0; i < ROUNDS; i++) {
-        timed(&b, &p.side[0], i, false);
-        timed(&b, &p.side[1], i, true);
-    }
+    for (int i = 0; i < ROUNDS; i++)
+        play(&b, &p, i);
     remove_store(b.path);
     report(&p);
     return 0;

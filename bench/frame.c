@@ -73,10 +73,25 @@ static void json_side(FILE *f, const struct side *s) {
             each(s->commits, s->events), each(s->statements, s->events));
 }
 
+static void spread(const char *what, const double v[ROUNDS]) {
+    printf("  ratio by %-15s %.2f (%.2f to %.2f)\n", what, v[ROUNDS / 2], v[0], v[ROUNDS - 1]);
+}
+
+/* Of each round, and sorted: what disturbs a round disturbs both sides of it. */
+static void ratios(const struct pair *p, double time[ROUNDS], double cpu[ROUNDS]) {
+    double t[ROUNDS], c[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        t[i] = p->side[1].rate[i] / p->side[0].rate[i];
+        c[i] = p->side[0].cpu[i] / p->side[1].cpu[i];
+    }
+    sorted(t, ROUNDS, time);
+    sorted(c, ROUNDS, cpu);
+}
+
 void report(const struct pair *p) {
-    double ratio = median(p->side[1].rate, ROUNDS) / median(p->side[0].rate, ROUNDS);
-    double cpu = median(p->side[0].cpu, ROUNDS) / median(p->side[1].cpu, ROUNDS);
+    double time[ROUNDS], cpu[ROUNDS];
     FILE *f = json();
+    ratios(p, time, cpu);
     printf("%s: %s\n", p->name, p->conditions);
     printf("  %-18s %9s %9s %9s  %9s %8s %8s\n", "events/s", "min", "median", "max", "cpu us",
            "commits", "statem.");
@@ -88,7 +103,9 @@ void report(const struct pair *p) {
                v[ROUNDS - 1], median(s->cpu, ROUNDS), each(s->commits, s->events),
                each(s->statements, s->events));
     }
-    printf("  ratio %.2f by time, %.2f by processor time\n\n", ratio, cpu);
+    spread("time", time);
+    spread("processor time", cpu);
+    putchar('\n');
     if (!f)
         return;
     fprintf(f, "{\"v\":1,\"name\":\"%s\",\"conditions\":\"%s\",\"sides\":[", p->name,
@@ -96,7 +113,8 @@ void report(const struct pair *p) {
     json_side(f, &p->side[0]);
     fputc(',', f);
     json_side(f, &p->side[1]);
-    fprintf(f, "],\"ratio\":%.3f,\"ratio_cpu\":%.3f}\n", ratio, cpu);
+    fprintf(f, "],\"ratio\":%.3f,\"ratio_min\":%.3f,\"ratio_max\":%.3f,\"ratio_cpu\":%.3f}\n",
+            time[ROUNDS / 2], time[0], time[ROUNDS - 1], cpu[ROUNDS / 2]);
     fclose(f);
 }
 

@@ -1,6 +1,6 @@
 /* frame.h: a benchmark is a pair of two sides that do the same work in turns, five rounds in one
- * process, so that what else the machine does hits both. Its result is a ratio; the figures beside
- * it say where it comes from. */
+ * process, so that what else the machine does hits both. Its result is the median of the rounds' ratios;
+ * the figures beside it say where it comes from. */
 #ifndef CSN_BENCH_FRAME_H
 #define CSN_BENCH_FRAME_H
 
