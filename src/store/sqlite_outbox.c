@@ -659,9 +659,10 @@ static csn_status settle_item(struct settle *k, struct settle_item *item) {
  * already, and none becomes due later than it was, but for these microseconds: RECOVER tells them
  * from planned rows by it when the clock was set back. */
 static csn_status release_behind(struct settle *k, const struct message *m) {
-    static const char probe[] =
-        "SELECT 1 FROM outbox_events INDEXED BY ix_waiting WHERE status = 'waiting'"
-        " AND aggregate_type = ?1 AND aggregate_id = ?2 LIMIT 1";
+    static const char next[] =
+        "SELECT status = 'waiting' AND waits_for = 1 FROM outbox_events INDEXED BY ix_key"
+        " WHERE aggregate_type = ?1 AND aggregate_id = ?2 AND (aggregate_version, seq) > (?3, ?4)"
+        " AND status <> 'cancelled' ORDER BY aggregate_version, seq LIMIT 1";
     static const char release[] =
         "UPDATE outbox_events SET status = 'pending', waits_for = 0,"
         " next_attempt_at = min(f.due, ?5 - " RELEASE_MAX ") + f.place"
@@ -673,17 +674,20 @@ static csn_status release_behind(struct settle *k, const struct message *m) {
         " AND (aggregate_version, seq) > (?3, ?4) ORDER BY aggregate_version, seq "
         "LIMIT " RELEASE_MAX ")) AS f"
         " WHERE seq = f.follower";
-    sqlite3_stmt *s = sqlite_prepare(k->c, probe, &k->op->result);
-    bool any = false;
+    bool waits = false;
+    sqlite3_stmt *s =
+        sqlite_ask(k->c, next,
+                   SQL_VALUES(sql_bytes(m->aggregate_type), sql_bytes(m->aggregate_id),
+                              sql_int((int64_t)m->version), sql_int((int64_t)m->seq)),
+                   &waits, &k->op->result);
     csn_status status;
 
     if (!s)
         return k->op->result.status;
-    sqlite_bind_bytes(s, 1, m->aggregate_type);
-    sqlite_bind_bytes(s, 2, m->aggregate_id);
-    status = sqlite_any(k->c, s, &any, &k->op->result);
-    if (status != CSN_OK || !any)
-        return status;
+    waits = waits && sqlite3_column_int(s, 0) != 0;
+    sqlite3_reset(s);
+    if (!waits)
+        return CSN_OK;
     s = sqlite_prepare(k->c, release, &k->op->result);
     if (!s)
         return k->op->result.status;

@@ -573,6 +573,40 @@ static void w22_what_may_have_arrived_says_so(void **state) {
     assert_true(message_of(claim(s, 2)->batch, "e2")->maybe_sent);
 }
 
+/* Only the last of a key's run lets the next chunk go: were each to, chunks would lie over each other,
+ * and a claim would find later ones before earlier ones. */
+static void w24_followers_are_released_one_chunk_at_a_time(void **state) {
+    enum { FOLLOWERS = 2500, CHUNK = 1000 };
+    struct suite *s = *state;
+    struct op *op, *settle;
+    int parked = 0;
+
+    put(s, "head", "k", 1);
+    op = claim(s, 1);
+    settle = settle_op(s, op, SETTLE_SENT);
+    for (int i = 0; i < FOLLOWERS; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "f%d", i);
+        put(s, id, "k", 2 + i);
+    }
+    for (int i = 0; i < FOLLOWERS && parked < FOLLOWERS; i++) {
+        op = claim(s, 1000);
+        assert_int_equal(op->batch->n, 0);
+        parked += (int)op->claim.parked;
+    }
+    run(s, settle);
+    assert_int_equal(settle->settle.released, CHUNK);
+    for (int n = 0; n < FOLLOWERS; n += (int)op->batch->n) {
+        op = claim(s, 200);
+        assert_true(op->batch->n > 0);
+        assert_int_equal(op->claim.parked, 0);
+        assert_int_equal(op->batch->msg[0].version, n + 2);
+        settle = settle_op(s, op, SETTLE_SENT);
+        run(s, settle);
+        assert_true(settle->settle.released <= CHUNK);
+    }
+}
+
 static void w102_claims_are_counted_through_crashes(void **state) {
     struct suite *s = *state;
     struct op *op;
@@ -861,6 +895,7 @@ const struct CMUnitTest suite_settle[] = {TEST(sent_writes_its_columns),
                                           TEST(w26_a_renewed_row_is_not_recovered),
                                           TEST(w22_rows_of_a_dead_owner_come_back),
                                           TEST(w22_what_may_have_arrived_says_so),
+                                          TEST(w24_followers_are_released_one_chunk_at_a_time),
                                           TEST(w102_claims_are_counted_through_crashes),
                                           TEST(w31_a_lease_too_far_ahead_is_over),
                                           TEST(rows_of_fresh_lanes_come_back_at_once),

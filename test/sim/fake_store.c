@@ -355,14 +355,21 @@ void fake_attempt_add(struct fake_store *s, const struct fake_row *r, const char
     fake_list_add(&s->attempt, a);
 }
 
+/* The row of the key that comes next waits for it; not when one before the followers is under way. */
+static bool next_waits(const struct fake_key *k, uint32_t from) {
+    while (from < k->n && k->row[from]->status == ROW_CANCELLED)
+        from++;
+    return from < k->n && k->row[from]->status == ROW_WAITING &&
+           k->row[from]->waits_for == WAITS_KEY;
+}
+
 /* In order, at most so many; those that follow are released when these end. */
 uint32_t fake_release_followers(struct fake_store *s, struct fake_row *ended) {
     struct fake_key *k = ended->key;
     struct fake_row *follower[FOLLOWERS_MAX];
     csn_usec due = fake_now(s) - FOLLOWERS_MAX;
-    uint32_t released = 0;
-    for (uint32_t i = key_place(k, ended->content.version, ended->seq) + 1;
-         i < k->n && released < FOLLOWERS_MAX; i++) {
+    uint32_t released = 0, from = key_place(k, ended->content.version, ended->seq) + 1;
+    for (uint32_t i = from; next_waits(k, from) && i < k->n && released < FOLLOWERS_MAX; i++) {
         struct fake_row *r = k->row[i];
         if (r->status != ROW_WAITING || r->waits_for != WAITS_KEY)
             continue;
