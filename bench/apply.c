@@ -22,6 +22,8 @@ static const char handler_text[] =
     "INSERT INTO journal(event_id, qty) VALUES (:event_id, :payload.qty);\n"
     "-- verdict done\n";
 
+enum { TURNS = 4 }; /* in a round */
+
 struct bench {
     char path[600], url[620];
     uint32_t events, batch;
@@ -93,40 +95,40 @@ static uint32_t apply(struct bench *b, void *conn, uint32_t first, uint32_t n) {
     return done;
 }
 
-static void timed(struct bench *b, struct side *s, int round, uint32_t batch) {
+static void apply_all(void *arg, int side, struct turn *ret) {
+    struct bench *b = arg;
     csn_error err = {0};
     void *conn = NULL;
-    uint32_t done = 0;
+    uint32_t done = 0, batch = side == 1 ? b->batch : 1;
     fresh_store(b);
     if (sqlite_driver.open(b->url, ROLE_APPLY, &conn, &err) != CSN_OK)
         die("open", err.text);
-    sqlite_count_statements(conn, &s->statements);
+    sqlite_count_statements(conn, &ret->statements);
     double cpu = cpu_now(), began = wall_now();
     for (uint32_t at = 0; at < b->events; at += batch) {
-        uint32_t n = b->events - at < batch ? b->events - at : batch;
-        done += apply(b, conn, at, n);
-        s->commits++;
+        done += apply(b, conn, at, b->events - at < batch ? b->events - at : batch);
+        ret->commits++;
     }
-    double took = wall_now() - began;
+    ret->wall = wall_now() - began;
+    ret->cpu = cpu_now() - cpu;
+    ret->events = b->events;
     if (done != b->events)
         die("apply", "not every event was handled");
-    s->cpu[round] = (cpu_now() - cpu) / b->events;
-    s->rate[round] = b->events * 1e6 / took;
-    s->events += b->events;
     sqlite_driver.close(conn);
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.events = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 4000,
+    struct bench b = {.events = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 16000,
                       .batch = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 200};
     const char *folder = argc > 1 ? argv[1] : ".";
     char conditions[160], report_text[400];
     struct text t;
     csn_error err = {0};
 
+    b.events /= TURNS;
     if (b.events < 1 || b.events > 1000000 || b.batch < 1 || b.batch > BATCH_MAX ||
         strlen(folder) > 500)
-        die("usage", "bench-apply [FOLDER [EVENTS [BATCH, at most 1000]]]");
+        die("usage", "bench-apply [FOLDER [EVENTS, at least 4 [BATCH, at most 1000]]]");
     snprintf(b.path, sizeof b.path, "%s/bench-apply-%d.db", folder, (int)getpid());
     snprintf(b.url, sizeof b.url, "sqlite:%s", b.path);
     text_init(&t, report_text, sizeof report_text);
@@ -139,14 +141,12 @@ int main(int argc, char **argv) {
         die("batch", "out of memory");
     arena_init(&b.in.arena, 64 << 20);
     snprintf(conditions, sizeof conditions,
-             "%u deliveries, inbox row and three statements each, synchronous=FULL", b.events);
+             "%d x %u deliveries a round, inbox row and three statements each, synchronous=FULL",
+             TURNS, b.events);
     struct pair p = {.name = "apply",
                      .conditions = conditions,
                      .side = {{.name = "one by one"}, {.name = "in batches"}}};
-    for (int i = 0; i < ROUNDS; i++) {
-        timed(&b, &p.side[0], i, 1);
-        timed(&b, &p.side[1], i, b.batch);
-    }
+    play(&p, TURNS, apply_all, &b);
     remove_store(b.path);
     report(&p);
     arena_free(&b.in.arena);

@@ -209,34 +209,17 @@ static void fill(const struct bench *b) {
     db_close(db);
 }
 
-static void drain(struct bench *b, struct side *s, int round, bool driver) {
+static void drain(void *arg, int side, struct turn *ret) {
     static char payload[1 << 20];
     static int64_t seq[BATCH_MAX];
+    struct bench *b = arg;
 
     fill(b);
     b->commits = b->statements = 0;
-    uint32_t sent = driver ? driven_drain(b) : bare_drain(b, seq, payload);
-    s->rate[round] += wall_now() - b->wall;
-    s->cpu[round] += cpu_now() - b->cpu;
+    uint32_t sent = side == 1 ? driven_drain(b) : bare_drain(b, seq, payload);
+    *ret = (struct turn){wall_now() - b->wall, cpu_now() - b->cpu, sent, b->commits, b->statements};
     if (sent != b->events)
-        die(driver ? "driver" : "bare", "not every event was sent");
-    s->events += sent;
-    s->commits += b->commits;
-    s->statements += b->statements;
-}
-
-/* The sides take turns, and take turns at being the first. */
-static void play(struct bench *b, struct pair *p, int round) {
-    for (int k = 0; k < SIDES; k++)
-        p->side[k].rate[round] = p->side[k].cpu[round] = 0;
-    for (int i = 0; i < TURNS; i++)
-        for (int k = 0; k < SIDES; k++)
-            drain(b, &p->side[(i + k) % SIDES], round, (i + k) % SIDES == 1);
-    for (int k = 0; k < SIDES; k++) {
-        struct side *s = &p->side[k];
-        s->rate[round] = TURNS * 1e6 * b->events / s->rate[round];
-        s->cpu[round] /= (double)TURNS * b->events;
-    }
+        die(side == 1 ? "driver" : "bare", "not every event was sent");
 }
 
 int main(int argc, char **argv) {
@@ -257,8 +240,7 @@ int main(int argc, char **argv) {
     struct pair p = {.name = "claim-settle",
                      .conditions = conditions,
                      .side = {{.name = "bare loop"}, {.name = "claim + settle"}}};
-    for (int i = 0; i < ROUNDS; i++)
-        play(&b, &p, i);
+    play(&p, TURNS, drain, &b);
     remove_store(b.path);
     report(&p);
     return 0;

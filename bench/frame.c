@@ -35,6 +35,37 @@ void remove_store(const char *path) {
     }
 }
 
+static void add(struct turn *sum, const struct turn *t) {
+    sum->wall += t->wall;
+    sum->cpu += t->cpu;
+    sum->events += t->events;
+    sum->commits += t->commits;
+    sum->statements += t->statements;
+}
+
+static void play_round(struct pair *p, int round, int turns, play_turn *turn, void *arg) {
+    struct turn sum[SIDES] = {{0}};
+    for (int i = 0; i < turns * SIDES; i++) {
+        int side = (i + i / SIDES) % SIDES;
+        struct turn t = {0};
+        turn(arg, side, &t);
+        add(&sum[side], &t);
+    }
+    for (int k = 0; k < SIDES; k++) {
+        struct side *s = &p->side[k];
+        s->rate[round] = (double)sum[k].events * 1e6 / sum[k].wall;
+        s->cpu[round] = sum[k].cpu / (double)sum[k].events;
+        s->events += sum[k].events;
+        s->commits += sum[k].commits;
+        s->statements += sum[k].statements;
+    }
+}
+
+void play(struct pair *p, int turns, play_turn *turn, void *arg) {
+    for (int i = 0; i < ROUNDS; i++)
+        play_round(p, i, turns, turn, arg);
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;

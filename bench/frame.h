@@ -20,12 +20,21 @@ struct pair {
     struct side side[SIDES]; /* 0: what we are compared with */
 };
 
+struct turn {
+    double wall, cpu; /* microseconds */
+    uint64_t events, commits, statements;
+};
+/* Does the work of one side once. */
+typedef void play_turn(void *arg, int side, struct turn *ret);
+
 _Noreturn void die(const char *what, const char *why);
 double wall_now(void); /* microseconds */
 double cpu_now(void);  /* of this process, microseconds */
 void remove_store(const char *path);
 double median(const double *values, int n); /* the array is not touched */
 
+/* ROUNDS rounds of so many turns of each side; they take turns at being the first, too. */
+void play(struct pair *p, int turns, play_turn *turn, void *arg);
 /* The table to standard output; one line of JSON to the file that BENCH_JSON names, if it
  * does. */
 void report(const struct pair *p);
