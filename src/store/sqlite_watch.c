@@ -169,10 +169,11 @@ static bool read_head(const struct sqlite_conn *c, uint8_t ret[HEAD_SIZE]) {
         !f->pMethods || f->pMethods->iVersion < 2 || !f->pMethods->xShmMap ||
         f->pMethods->xShmMap(f, 0, REGION_SIZE, 0, &region) != SQLITE_OK || !region)
         return false;
-    const uint8_t volatile *head = (const uint8_t volatile *)region + HEAD_SIZE;
-    for (int i = 0; i < HEAD_SIZE; i++)
-        ret[i] = head[i];
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    const uint32_t volatile *head = (const uint32_t volatile *)region + HEAD_SIZE / 4;
+    for (int i = 0; i < HEAD_SIZE / 4; i++) {
+        uint32_t word = __atomic_load_n(&head[i], __ATOMIC_ACQUIRE);
+        memcpy(ret + (size_t)i * 4, &word, 4);
+    }
     return true;
 }
 

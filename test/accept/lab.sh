@@ -88,7 +88,7 @@ check 'and its effect' holds "$b" "SELECT available FROM stock WHERE sku = 'A'" 
 check 'again: the stores are emptied first' \
     exits 0 '1 passed, 0 failed' consign lab run A10 --orders "$a" --stock "$b"
 check 'an experiment that is not there' exits 66 X1 consign lab run X1
-check 'an unbuilt one is named by the list' exits 0 '"id":"A8","built":false' consign lab list -o json
+check 'an unbuilt one is named by the list' exits 0 '"id":"B3","built":false' consign lab list -o json
 check 'every experiment has its mutant' mutants_fit
 check 'one JSON document' exits 0 '"kind":"lab_run"' consign lab run A1 -o json
 consign lab run A1 -o json >run.json
