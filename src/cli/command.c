@@ -133,8 +133,8 @@ static const struct flag dev_flags[] = {
 static const struct command commands[] = {
     {"dev", "", 0, 0, 0, dev_flags,
      {"see it work: a shop that writes orders, a daemon, a line a second", "看它运行：一个不断下单的商店、一个守护进程、每秒一行"},
-     {"Everything is in one folder and on this machine. Keys break and mend it: b the broker, c the relay, p the orders, f the handler.",
-      "一切都在一个目录中、在本机上。按键可以破坏和修复：b 代理，c 转发进程，p 下单，f 处理器。"},
+     {"Everything is in one folder, on this machine. Keys break and mend it: b the broker, c and w the relay, p the orders, f the handler.",
+      "一切都在一个目录中、在本机上。按键可以破坏和修复：b 代理，c 和 w 转发进程，p 下单，f 处理器。"},
      "consign dev\nconsign dev --for 20s --lang zh-CN", NULL, dev_command},
     {"init", "", 0, 0, 0, init_flags,
      {"write the demo: a commented configuration, handlers, two databases", "生成演示：带注释的配置、处理器和两个数据库"},

@@ -36,9 +36,10 @@ enum {
     BROKEN_FOR = 10 * SECOND,
     RESTART_AFTER = SECOND,
     QUIET_WITHIN = 10 * SECOND,
-    READY_WITHIN = 20 * SECOND,
+    READY_WITHIN = 60 * SECOND,
     STOP_WITHIN = 15 * SECOND,
-    KEYS_A_LOOK = 16
+    KEYS_A_LOOK = 16,
+    HANDLER_MAX = 4096
 };
 
 struct dev {
@@ -51,7 +52,10 @@ struct dev {
     struct db *db[2];              /* orders, stock; NULL: not open yet */
     struct dev_counts now, before; /* before: when the fault began */
     csn_usec started, line_at, until, restart_at, mend_at, fault_at;
-    bool ready, fresh, broken, paused, keys, stopping, lost_writer;
+    int asked;         /* how often a signal asked us to end */
+    const char *fault; /* the failpoint of the next daemon; NULL: none */
+    bool fresh, broken, paused, keys, stopping, lost_writer;
+    bool killed, ending; /* the daemon's end is our doing */
     struct termios terminal;
     bool terminal_set;
     csn_error err;
@@ -66,8 +70,9 @@ static bool join(char *ret, const char *before, const char *dir, const char *nam
     return !t.full;
 }
 
-/* The handler as it stands in a new folder: it does not know the currency of one order in twenty. */
-static const char strict_handler[] =
+/* The handler at the start of each trial: it does not know the currency of one order in twenty. */
+static const char plain_top[] = "-- handler reserve\n";
+static const char strict_top[] =
     "-- handler reserve\n"
     "-- This shop takes CNY only; one order in twenty comes with XTS. Press f in consign dev to "
     "have it mended.\n"
@@ -84,17 +89,33 @@ static const char *plain_handler(void) {
     return "";
 }
 
-/* Beside the old one first: a handler file is never half a file. */
-static csn_status write_handler(struct dev *d, bool strict) {
+/* Whether the handler file is still one of ours, as it was written; else a person has changed it. */
+static bool handler_is(const char *path, const char *body, const char *before, const char *after) {
+    char text[HANDLER_MAX], want[HANDLER_MAX];
+    FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f != NULL)
+        (void)fclose(f);
+    text[n] = '\0';
+    int length = snprintf(want, sizeof want, "%s%s%s", before, body, after);
+    return length > 0 && (size_t)length < sizeof want && strcmp(text, want) == 0;
+}
+
+/* From the mended form to the strict one, or back; what a person has changed is left alone, and then
+ * *ret_ours is false. Beside the old one first: a handler file is never half a file. */
+static csn_status change_handler(struct dev *d, bool strict, bool *ret_ours) {
     char path[DEV_PATH_MAX], fresh[DEV_PATH_MAX];
-    const char *plain = plain_handler(), *body = strchr(plain, '\n');
+    const char *body = strchr(plain_handler(), '\n') + 1, *top = plain_top;
+    const char *before = strict ? top : strict_top, *after = strict ? "" : strict_end;
     if (!join(path, "", d->dir, "handlers/reserve.sql") ||
         !join(fresh, "", d->dir, "handlers/reserve.new"))
         return error_set(&d->err, CSN_INVALID, ERR_WRITE, "%s: the path is too long", d->dir);
+    *ret_ours = handler_is(path, body, before, after);
+    if (!*ret_ours)
+        return CSN_OK;
     FILE *f = fopen(fresh, "we");
-    bool good =
-        f != NULL && (strict ? fprintf(f, "%s%s%s", strict_handler, body + 1, strict_end) > 0
-                             : fputs(plain, f) >= 0);
+    bool good = f != NULL &&
+                fprintf(f, "%s%s%s", strict ? strict_top : top, body, strict ? strict_end : "") > 0;
     if (f != NULL)
         good &= fclose(f) == 0;
     if (!good || rename(fresh, path) != 0)
@@ -142,8 +163,42 @@ static csn_status make_folder(struct dev *d) {
     (void)join(d->url[1], "sqlite:", d->dir, "stock.db");
     (void)join(d->config, "", d->dir, "consign.yaml");
     (void)join(d->log, "", d->dir, "consign.log");
+    bool ours;
     csn_status s = lock_folder(d);
-    return s == CSN_OK && d->fresh ? write_handler(d, true) : s;
+    return s == CSN_OK ? change_handler(d, true, &ours) : s;
+}
+
+/* ---- signals ---- */
+
+static csn_status open_signals(struct dev *d) {
+    static const int mine[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGCONT};
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(mine); i++)
+        (void)sigaddset(&set, mine[i]);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    d->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return d->signal_fd >= 0
+               ? CSN_OK
+               : error_set(&d->err, CSN_FATAL, ERR_NO_MEMORY, "signalfd: %s", strerror(errno));
+}
+
+/* Single keys, no echo, while a person is there. */
+static bool take_terminal(const struct dev *d) {
+    struct termios t = d->terminal;
+    t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    return tcsetattr(STDIN_FILENO, TCSANOW, &t) == 0;
+}
+
+/* After Ctrl-Z a shell has the terminal as it likes it. */
+static void take_signals(struct dev *d) {
+    struct signalfd_siginfo got;
+    while (read(d->signal_fd, &got, sizeof got) == sizeof got) {
+        if (got.ssi_signo == SIGCONT && d->terminal_set)
+            (void)take_terminal(d);
+        d->asked += got.ssi_signo != SIGCHLD && got.ssi_signo != SIGCONT;
+    }
+    d->stopping |= d->asked > 0;
 }
 
 /* ---- children ---- */
@@ -178,8 +233,8 @@ static void exec_daemon(struct dev *d) {
         _exit(71);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (d->broken)
-        (void)setenv("CONSIGN_FAILPOINTS", "broker.publish=error", 1);
+    if (d->fault != NULL)
+        (void)setenv("CONSIGN_FAILPOINTS", d->fault, 1);
     (void)execl("/proc/self/exe", "consign", "serve", "-c", d->config, "--set", "relay.lease=4s",
                 "--set", "relay.lock_wait=500ms", "--set", "brokers.local.confirm_timeout=1s",
                 "--set", "relay.retry.max=1s", (char *)NULL);
@@ -199,14 +254,31 @@ static csn_status start_daemon(struct dev *d) {
                : error_set(&d->err, CSN_FATAL, ERR_NO_MEMORY, "fork: %s", strerror(errno));
 }
 
-/* A daemon that died is started again, as a supervisor would. */
+/* A daemon that died is started again, as a supervisor would; when nobody here wanted its end, it is
+ * said. */
+static void daemon_ended(struct dev *d, int status, csn_usec now) {
+    char safe[DEV_PATH_MAX];
+    bool ours = d->killed || d->ending;
+    d->killed = false;
+    if (ours)
+        return;
+    if (d->fault != NULL && !d->broken) {
+        d->fault = NULL; /* it was there to die once */
+        out_say(d->out, MSG_DEV_WORST_CAME);
+    } else {
+        out_say(d->out, MSG_DEV_ENDED, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                out_safe_text(d->log, safe, sizeof safe));
+    }
+    d->restart_at = now + RESTART_AFTER;
+}
+
 static void reap(struct dev *d, csn_usec now) {
     pid_t gone;
     int status;
     while ((gone = waitpid(-1, &status, WNOHANG)) > 0) {
         if (gone == d->daemon) {
             d->daemon = 0;
-            d->restart_at = d->restart_at ? d->restart_at : now + RESTART_AFTER;
+            daemon_ended(d, status, now);
         } else if (gone == d->writer) {
             d->writer = 0;
             d->lost_writer = !d->stopping;
@@ -214,15 +286,19 @@ static void reap(struct dev *d, csn_usec now) {
     }
 }
 
-static void end_child(struct dev *d, pid_t *child, int number) {
+/* Asked to end a second time: at once. */
+static void end_child(struct dev *d, pid_t *child) {
     csn_usec until = clock_now() + STOP_WITHIN;
+    d->ending = true;
     if (*child > 0)
-        (void)kill(*child, number);
-    while (*child > 0 && clock_now() < until) {
+        (void)kill(*child, SIGTERM);
+    while (*child > 0 && clock_now() < until && d->asked < 2) {
         reap(d, clock_now());
+        take_signals(d);
         if (*child > 0)
             (void)poll(NULL, 0, 20);
     }
+    d->ending = false;
     if (*child > 0) {
         (void)kill(*child, SIGKILL);
         (void)waitpid(*child, NULL, 0);
@@ -269,7 +345,7 @@ static void say_line(struct dev *d) {
 
 /* After a fault: when everything is through, what came twice on the way. */
 static void say_repeats(struct dev *d, csn_usec now) {
-    if (d->fault_at == 0 || d->broken || d->daemon == 0 || now < d->fault_at + 2 * SECOND ||
+    if (d->fault_at == 0 || d->fault != NULL || d->daemon == 0 || now < d->fault_at + 2 * SECOND ||
         !caught_up(d))
         return;
     out_say(d->out, MSG_DEV_CAUGHT_UP, (long long)((now - d->fault_at) / SECOND),
@@ -286,32 +362,48 @@ static void fault_begins(struct dev *d, csn_usec now) {
     d->fault_at = now;
 }
 
+/* The next tick starts the next one, with this failpoint. */
+static void replace_daemon(struct dev *d, const char *fault, csn_usec now) {
+    d->fault = NULL;
+    end_child(d, &d->daemon);
+    d->fault = fault;
+    d->restart_at = now;
+}
+
 static void break_broker(struct dev *d, csn_usec now) {
     if (d->broken)
         return;
     fault_begins(d, now);
     d->broken = true;
     d->mend_at = now + BROKEN_FOR;
-    d->restart_at = now;
     out_say(d->out, MSG_DEV_BREAK);
-    end_child(d, &d->daemon, SIGTERM);
+    replace_daemon(d, "broker.publish=error", now);
 }
 
 static void mend_broker(struct dev *d, csn_usec now) {
     d->broken = false;
     d->mend_at = 0;
-    d->restart_at = now;
     out_say(d->out, MSG_DEV_MENDED);
-    end_child(d, &d->daemon, SIGTERM);
+    replace_daemon(d, NULL, now);
 }
 
 static void crash(struct dev *d, csn_usec now) {
-    if (d->daemon <= 0)
+    if (d->daemon <= 0 || d->killed)
         return;
     fault_begins(d, now);
+    d->killed = true;
     d->restart_at = now + RESTART_AFTER;
     out_say(d->out, MSG_DEV_CRASH, (int)d->daemon);
     (void)kill(d->daemon, SIGKILL);
+}
+
+/* After the effect is committed, before it is acknowledged: then the same event must come again. */
+static void crash_at_the_worst(struct dev *d, csn_usec now) {
+    if (d->broken || d->fault != NULL)
+        return;
+    fault_begins(d, now);
+    out_say(d->out, MSG_DEV_WORST);
+    replace_daemon(d, "inbox.committed=crash", now);
 }
 
 static void pause_writer(struct dev *d) {
@@ -323,12 +415,13 @@ static void pause_writer(struct dev *d) {
 }
 
 static void fix_handler(struct dev *d) {
-    if (write_handler(d, false) != CSN_OK) {
+    bool ours = false;
+    if (change_handler(d, false, &ours) != CSN_OK) {
         (void)out_error(d->out, &d->err, NULL, NULL);
         return;
     }
-    out_say(d->out, MSG_DEV_FIX);
-    if (d->daemon > 0)
+    out_say(d->out, ours ? MSG_DEV_FIX : MSG_DEV_NO_FIX);
+    if (ours && d->daemon > 0)
         (void)kill(d->daemon, SIGHUP);
 }
 
@@ -339,6 +432,9 @@ static void press(struct dev *d, char key, csn_usec now) {
         break;
     case 'c':
         crash(d, now);
+        break;
+    case 'w':
+        crash_at_the_worst(d, now);
         break;
     case 'p':
         pause_writer(d);
@@ -367,15 +463,11 @@ static void take_keys(struct dev *d, csn_usec now) {
         press(d, key[i], now);
 }
 
-/* Single keys, no echo, while a person is there. A test presses keys through a pipe. */
-static void take_terminal(struct dev *d) {
-    struct termios t;
+/* A terminal is put back at the end. A test presses keys through a pipe. */
+static void open_keys(struct dev *d) {
     d->keys = getenv("CONSIGN_TEST_KEYS") != NULL;
-    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &d->terminal) != 0)
-        return;
-    t = d->terminal;
-    t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    d->keys = d->terminal_set = tcsetattr(STDIN_FILENO, TCSANOW, &t) == 0;
+    if (isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &d->terminal) == 0)
+        d->keys = d->terminal_set = take_terminal(d);
 }
 
 /* ---- the loop ---- */
@@ -395,8 +487,11 @@ static csn_status wait_ready(struct dev *d) {
     csn_usec until = clock_now() + READY_WITHIN;
     while (!log_says_ready(d)) {
         reap(d, clock_now());
+        take_signals(d);
+        if (d->stopping)
+            return CSN_OK;
         if (d->daemon == 0 || clock_now() > until)
-            return error_set(&d->err, CSN_FATAL, ERR_LAB_PROCESS, "%s", d->log);
+            return error_set(&d->err, CSN_FATAL, ERR_TRIAL, "%s", d->log);
         (void)poll(NULL, 0, 5);
     }
     return CSN_OK;
@@ -428,12 +523,6 @@ static int wait_ms(const struct dev *d, csn_usec now) {
     return next > now ? (int)((next - now) / 1000) + 1 : 0;
 }
 
-static void take_signals(struct dev *d) {
-    struct signalfd_siginfo got;
-    while (read(d->signal_fd, &got, sizeof got) == sizeof got)
-        d->stopping |= got.ssi_signo != SIGCHLD;
-}
-
 static void loop(struct dev *d) {
     while (!d->stopping && !d->lost_writer) {
         csn_usec now = clock_now();
@@ -456,8 +545,10 @@ static void loop(struct dev *d) {
 /* Nothing under way, within a limit. */
 static bool quiet(struct dev *d) {
     csn_usec until = clock_now() + QUIET_WITHIN;
+    int asked = d->asked;
     while (!look(d) || d->now.open > 0) {
-        if (clock_now() > until)
+        take_signals(d);
+        if (clock_now() > until || d->asked > asked)
             return false;
         if (d->daemon == 0)
             (void)start_daemon(d);
@@ -474,7 +565,7 @@ static int close_books(struct dev *d) {
         mend_broker(d, clock_now());
     if (!quiet(d))
         out_say(d->out, MSG_DEV_NOT_QUIET, (int)(QUIET_WITHIN / SECOND), (long long)d->now.open);
-    end_child(d, &d->daemon, SIGTERM);
+    end_child(d, &d->daemon);
     if (!is_open(d) || dev_books(d->out, d->db[0], d->db[1], &right, &d->err) != CSN_OK)
         return out_error(d->out, &d->err, NULL, NULL);
     return right ? 0 : 1;
@@ -482,9 +573,9 @@ static int close_books(struct dev *d) {
 
 static int end(struct dev *d, bool books) {
     d->stopping = true;
-    end_child(d, &d->writer, SIGTERM);
+    end_child(d, &d->writer);
     int code = books ? close_books(d) : 0;
-    end_child(d, &d->daemon, SIGTERM);
+    end_child(d, &d->daemon);
     if (d->terminal_set)
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &d->terminal);
     db_close(d->db[0]);
@@ -495,19 +586,6 @@ static int end(struct dev *d, bool books) {
 }
 
 /* ---- the start ---- */
-
-static csn_status take_signals_fd(struct dev *d) {
-    static const int mine[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-    sigset_t set;
-    (void)sigemptyset(&set);
-    for (size_t i = 0; i < ARRAY_LEN(mine); i++)
-        (void)sigaddset(&set, mine[i]);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    d->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    return d->signal_fd >= 0
-               ? CSN_OK
-               : error_set(&d->err, CSN_FATAL, ERR_NO_MEMORY, "signalfd: %s", strerror(errno));
-}
 
 static void say_hello(struct dev *d) {
     char safe[DEV_PATH_MAX];
@@ -542,10 +620,15 @@ static void path_hint(char *ret, size_t size) {
 
 static void say_hints(struct dev *d) {
     char path[PATH_MAX + 32];
-    char safe[DEV_PATH_MAX], option[DEV_PATH_MAX + 24] = "";
+    char safe[DEV_PATH_MAX], option[DEV_PATH_MAX + 40] = "";
     const char *s = out_safe_text(d->shown, safe, sizeof safe);
-    if (strcmp(d->shown, "consign-dev") != 0)
-        (void)snprintf(option, sizeof option, " -c %s/consign.yaml", s);
+    (void)snprintf(option, sizeof option, "%s%s%s%s",
+                   strcmp(d->shown, "consign-dev") != 0 ? " -c " : "",
+                   strcmp(d->shown, "consign-dev") != 0 ? s : "",
+                   strcmp(d->shown, "consign-dev") != 0 ? "/consign.yaml" : "",
+                   !d->c->lang_given                   ? ""
+                   : message_language_now() == LANG_ZH ? " --lang zh-CN"
+                                                       : " --lang en");
     out_say(d->out, MSG_DEV_READY, (long long)((clock_now() - d->started) / 1000));
     path_hint(path, sizeof path);
     out_say(d->out, MSG_DEV_HINTS, path, option, option, s, option, option, option);
@@ -555,14 +638,14 @@ static void say_hints(struct dev *d) {
 }
 
 static csn_status start(struct dev *d) {
-    csn_status s = make_folder(d);
+    csn_status s = open_signals(d);
+    if (s == CSN_OK)
+        s = make_folder(d);
     if (s != CSN_OK)
         return s;
     say_hello(d);
     (void)unlink(d->log); /* of the last time */
-    s = take_signals_fd(d);
-    if (s == CSN_OK)
-        s = start_writer(d);
+    s = start_writer(d);
     if (s == CSN_OK)
         s = start_daemon(d);
     return s == CSN_OK ? wait_ready(d) : s;
@@ -585,17 +668,16 @@ int dev_command(struct command_call *c) {
     else if (start(d) != CSN_OK)
         code = out_error(c->out, &d->err, NULL, NULL);
     if (code == 0) {
-        take_terminal(d);
+        open_keys(d);
         say_hints(d);
         d->until = length ? clock_now() + length : 0;
         loop(d);
         code = end(d, length > 0);
         if (d->lost_writer)
-            code =
-                out_fail(c->out, ERR_LAB_PROCESS, NULL, NULL, "%s", message(MSG_DEV_LOST_WRITER));
+            code = out_fail(c->out, ERR_TRIAL, NULL, NULL, "%s", message(MSG_DEV_LOST_WRITER));
     } else {
-        end_child(d, &d->writer, SIGTERM);
-        end_child(d, &d->daemon, SIGTERM);
+        end_child(d, &d->writer);
+        end_child(d, &d->daemon);
     }
     if (d->lock_fd >= 0)
         (void)close(d->lock_fd);

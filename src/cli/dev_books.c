@@ -95,13 +95,6 @@ static const struct line lines[] = {
       {true, MSG_DEV_SIDE_RESERVATIONS, "SELECT count(*) FROM reservation"},
       {true, MSG_DEV_SIDE_ENTRIES, "SELECT count(*) FROM stock_journal"}},
      3},
-    {MSG_DEV_LINE_STATES,
-     {{false, MSG_DEV_SIDE_CONFIRMED,
-       "SELECT (SELECT count(*) FROM orders WHERE state = 'confirmed') + (SELECT count(*) FROM "
-       "consumer_inbox WHERE consumer_name = 'orders' AND verdict = 'late' AND event_type = "
-       "'InventoryReserved')"},
-      {true, MSG_DEV_SIDE_RESERVATIONS, "SELECT count(*) FROM reservation"}},
-     2},
 };
 
 static csn_status print_line(struct out *o, struct db *orders, struct db *stock,
@@ -127,6 +120,62 @@ static csn_status print_line(struct out *o, struct db *orders, struct db *stock,
     return CSN_OK;
 }
 
+/* ---- order by order ---- */
+
+struct misfits {
+    int64_t orders, n;
+    char first[64]; /* the number of the first one */
+};
+
+/* What the stock's side knows of each order, as the state that the order must have. */
+static const char orders_sql[] = "SELECT order_id, state FROM orders ORDER BY order_id";
+static const char known_sql[] =
+    "SELECT i.aggregate_id, CASE WHEN max(r.order_id) IS NOT NULL THEN 'confirmed' WHEN "
+    "sum(i.state "
+    "= 'refused') > 0 THEN 'rejected' WHEN sum(i.state = 'dead') > 0 THEN 'pending_inventory' ELSE "
+    "'unknown' END FROM consumer_inbox i LEFT JOIN reservation r ON r.order_id = i.aggregate_id "
+    "WHERE i.consumer_name = 'stock' GROUP BY i.aggregate_id ORDER BY i.aggregate_id";
+
+/* Both lists are in the order of the numbers; one step for each order. */
+static csn_status fit(struct stmt *orders, struct stmt *known, struct misfits *m, csn_error *err) {
+    bool order = false, row = false;
+    csn_status s = stmt_next(known, &row, err);
+    while (s == CSN_OK && (s = stmt_next(orders, &order, err)) == CSN_OK && order) {
+        const char *number = stmt_text(orders, 0);
+        while (s == CSN_OK && row && strcmp(stmt_text(known, 0), number) < 0)
+            s = stmt_next(known, &row, err);
+        bool fits = s == CSN_OK && row && strcmp(stmt_text(known, 0), number) == 0 &&
+                    strcmp(stmt_text(known, 1), stmt_text(orders, 1)) == 0;
+        if (!fits && m->n++ == 0)
+            (void)out_safe_text(number, m->first, sizeof m->first);
+        m->orders++;
+    }
+    return s;
+}
+
+static csn_status print_states(struct out *o, struct db *orders, struct db *stock, bool *ret_right,
+                               csn_error *err) {
+    struct misfits m = {0};
+    struct stmt *list = NULL, *known = NULL;
+    char text[400];
+    struct text t;
+    csn_status s = db_prepare(orders, orders_sql, &list, err);
+    if (s == CSN_OK)
+        s = db_prepare(stock, known_sql, &known, err);
+    if (s == CSN_OK)
+        s = fit(list, known, &m, err);
+    stmt_close(list);
+    stmt_close(known);
+    if (s != CSN_OK)
+        return s;
+    text_init(&t, text, sizeof text);
+    message_add(&t, m.n ? MSG_DEV_STATES_WRONG : MSG_DEV_STATES_RIGHT, (long long)m.orders,
+                (long long)(m.orders - m.n), m.first);
+    out_say(o, m.n ? MSG_DEV_BOOK_WRONG : MSG_DEV_BOOK_RIGHT, message(MSG_DEV_LINE_STATES), text);
+    *ret_right &= m.n == 0;
+    return CSN_OK;
+}
+
 csn_status dev_books(struct out *o, struct db *orders, struct db *stock, bool *ret_right,
                      csn_error *err) {
     csn_status s = CSN_OK;
@@ -134,6 +183,8 @@ csn_status dev_books(struct out *o, struct db *orders, struct db *stock, bool *r
     out_say(o, MSG_DEV_BOOKS);
     for (size_t i = 0; i < ARRAY_LEN(lines) && s == CSN_OK; i++)
         s = print_line(o, orders, stock, &lines[i], ret_right, err);
+    if (s == CSN_OK)
+        s = print_states(o, orders, stock, ret_right, err);
     if (s == CSN_OK)
         out_say(o, *ret_right ? MSG_DEV_BOOKS_AGREE : MSG_DEV_BOOKS_DIFFER);
     return s;
