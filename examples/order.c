@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
     if (good)
         printf("order %s, event %s\n", argv[2], id);
     else
-        fprintf(stderr, "CSN-%04d %s\n", err.code, err.code ? err.text : sqlite3_errmsg(db));
+        fprintf(stderr, "%s\n", err.code ? err.text : sqlite3_errmsg(db));
     sqlite3_close(db); /* what was not committed is rolled back */
     return !good;
 }

@@ -73,7 +73,8 @@ int main(int argc, char **argv) {
     if (good)
         printf("%s\n", order);
     else
-        fprintf(stderr, "CSN-%04d %s\n", err.code, err.text[0] ? err.text : sqlite3_errmsg(db));
+        fprintf(stderr, "CSN-%04d %s\n", err.code ? err.code : 2010,
+                err.text[0] ? err.text : sqlite3_errmsg(db));
     sqlite3_close(db); /* what was not committed is rolled back */
     return !good;
 }
