@@ -171,7 +171,7 @@ static csn_status make_folder(struct dev *d) {
 /* ---- signals ---- */
 
 static csn_status open_signals(struct dev *d) {
-    static const int mine[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGCONT};
+    static const int mine[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGCONT};
     sigset_t set;
     (void)sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LEN(mine); i++)
@@ -463,10 +463,11 @@ static void take_keys(struct dev *d, csn_usec now) {
         press(d, key[i], now);
 }
 
-/* A terminal is put back at the end. A test presses keys through a pipe. */
+/* A terminal is put back at the end, and is not ours in the background. A test presses keys through a pipe. */
 static void open_keys(struct dev *d) {
     d->keys = getenv("CONSIGN_TEST_KEYS") != NULL;
-    if (isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &d->terminal) == 0)
+    if (isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
+        tcgetattr(STDIN_FILENO, &d->terminal) == 0)
         d->keys = d->terminal_set = take_terminal(d);
 }
 
@@ -618,10 +619,24 @@ static void path_hint(char *ret, size_t size) {
     }
 }
 
+/* The text as one word of a shell. */
+static const char *shell_word(const char *text, char *ret, size_t size) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+";
+    struct text t;
+    bool quote = text[strspn(text, plain)] != '\0';
+    text_init(&t, ret, size);
+    text_add(&t, "%s", quote ? "'" : "");
+    for (; *text != '\0'; text++)
+        text_add(&t, *text == '\'' ? "'\\%c'" : "%c", *text);
+    text_add(&t, "%s", quote ? "'" : "");
+    return ret;
+}
+
 static void say_hints(struct dev *d) {
-    char path[PATH_MAX + 32];
-    char safe[DEV_PATH_MAX], option[DEV_PATH_MAX + 40] = "";
-    const char *s = out_safe_text(d->shown, safe, sizeof safe);
+    char path[PATH_MAX + 32], word[DEV_PATH_MAX * 4];
+    char safe[DEV_PATH_MAX * 4], option[DEV_PATH_MAX * 4 + 40] = "";
+    const char *s = out_safe_text(shell_word(d->shown, word, sizeof word), safe, sizeof safe);
     (void)snprintf(option, sizeof option, "%s%s%s%s",
                    strcmp(d->shown, "consign-dev") != 0 ? " -c " : "",
                    strcmp(d->shown, "consign-dev") != 0 ? s : "",
