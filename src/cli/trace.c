@@ -412,7 +412,10 @@ static void why_pending(struct trace *t, struct text *why, csn_usec now) {
     char at[32];
     int64_t next = row_int(t->row, "next_attempt_at");
     out_time(next, at);
-    if (next <= now)
+    int attempts = (int)row_int(t->row, "attempts");
+    if (next <= now && attempts > 0)
+        message_add(why, MSG_TRACE_DUE_AGAIN, at, attempts);
+    else if (next <= now)
         message_add(why, MSG_TRACE_DUE, at);
     else
         message_add(why, MSG_TRACE_LATER, at, (int)row_int(t->row, "failures"));

@@ -191,6 +191,10 @@ static void open_states_say_why_there_is_no_confirm(void **state) {
         assert_string_equal(row_text(fact_of(d, "missing", 1), "evidence"), "inbox");
         json_decref(d);
     }
+    sql(w->db[0], "UPDATE outbox_events SET status = 'pending', attempts = 16");
+    json_t *tried = trace(w, "E-1", &found); /* a broker that refuses is no missing dispatcher */
+    assert_non_null(strstr(row_text(fact_of(tried, "missing", 0), "text"), "16 attempts"));
+    json_decref(tried);
     sql(w->db[0], "UPDATE outbox_events SET status = 'cancelled'");
     json_t *d = trace(w, "E-1", &found);
     assert_true(kinds_are(d, "written"));
