@@ -264,6 +264,7 @@ static void daemon_ended(struct dev *d, int status, csn_usec now) {
         return;
     if (d->fault != NULL && !d->broken) {
         d->fault = NULL; /* it was there to die once */
+        d->fault_at = now;
         out_say(d->out, MSG_DEV_WORST_CAME);
     } else {
         out_say(d->out, MSG_DEV_ENDED, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
@@ -319,11 +320,6 @@ static bool look(struct dev *d) {
     return is_open(d) && dev_count(d->db[0], d->db[1], &d->now, &d->err) == CSN_OK;
 }
 
-static bool caught_up(const struct dev *d) {
-    return d->now.open == 0 ||
-           (d->now.sent + 10 >= d->now.written && d->now.handled + d->now.dead + 10 >= d->now.sent);
-}
-
 static void clock_text(char ret[16]) {
     time_t t = time(NULL);
     struct tm tm;
@@ -343,10 +339,11 @@ static void say_line(struct dev *d) {
     (void)fflush(d->out->to);
 }
 
-/* After a fault: when everything is through, what came twice on the way. */
+/* After a fault: when nothing waits any more that was there when it ended, what came twice. What was
+ * in a dead one's hands is older than a second after two. */
 static void say_repeats(struct dev *d, csn_usec now) {
     if (d->fault_at == 0 || d->fault != NULL || d->daemon == 0 || now < d->fault_at + 2 * SECOND ||
-        !caught_up(d))
+        d->now.behind > 0)
         return;
     out_say(d->out, MSG_DEV_CAUGHT_UP, (long long)((now - d->fault_at) / SECOND),
             (long long)(d->now.again - d->before.again),

@@ -12,7 +12,15 @@ struct sum {
 #define SUM(member, sql_)                                                                          \
     { sql_, offsetof(struct dev_counts, member) }
 
+#define A_SECOND_AGO "((julianday('now') - 2440587.5) * 86400e6 - 1e6)"
+#define ROWS_BEHIND                                                                                \
+    "SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('pending', 'sending', "           \
+    "'unknown') "                                                                                  \
+    "AND created_at < " A_SECOND_AGO ")"
+
 static const struct sum of_orders[] = {
+    SUM(behind, ROWS_BEHIND " + (SELECT count(*) FROM consign_queue WHERE acked_at IS NULL AND "
+                            "published_at < " A_SECOND_AGO ")"),
     SUM(written, "SELECT count(*) FROM outbox_events WHERE event_type = 'OrderCreated'"),
     SUM(sent, "SELECT count(*) FROM outbox_events WHERE event_type = 'OrderCreated' AND status = "
               "'sent'"),
@@ -23,6 +31,7 @@ static const struct sum of_orders[] = {
               "(SELECT count(*) FROM consign_work)"),
 };
 static const struct sum of_stock[] = {
+    SUM(behind, ROWS_BEHIND),
     SUM(handled, "SELECT count(*) FROM consumer_inbox WHERE consumer_name = 'stock' AND state IN "
                  "('done', 'refused')"),
     SUM(doubled, "SELECT (SELECT count(*) FROM stock_journal) - (SELECT count(*) FROM "

@@ -21,6 +21,7 @@ struct dev_counts {
     int64_t again;                        /* events that were claimed more than once */
     int64_t doubled;                      /* effects beyond one for each event that is done */
     int64_t open;                         /* rows, deliveries and parked events under way */
+    int64_t behind;                       /* rows and deliveries that wait longer than a second */
 };
 
 /* CSN_AGAIN: a database is busy; nothing is changed in *ret then. */

@@ -1,142 +1,113 @@
 #!/usr/bin/env bash
-# consign dev: a newcomer's first five minutes, in both languages at once: what it says, that each hint
-# works, that what the keys break is mended, that the books agree, and differ when a row is taken away.
+# consign dev as a program among others: its folder is one process's at a time, nothing of another's is
+# touched, no child outlives it, a lock that somebody holds does not end it; and its books agree, and
+# say which line is wrong when a row is taken away.
 set -u
 # shellcheck source=test/accept/lib.sh
 . "$(dirname "$0")/lib.sh"
-declare -A key_fd=() said=() # by language
+url[orders]=sqlite:$work/consign-dev/orders.db url[stock]=sqlite:$work/consign-dev/stock.db
 
-trial() { # LANGUAGE: in a folder of its own, with its keys in a pipe
-    local l=$1
-    mkdir "$l" && mkfifo "$l/keys" || return 1
-    said[$l]=$work/$l/out
-    (cd "$l" && CONSIGN_TEST_KEYS=1 exec consign dev --lang "$l" <keys >out 2>&1) &
-    pid[$l]=$!
-    exec {fd}>"$l/keys"
-    key_fd[$l]=$fd
-    url[orders.$l]=sqlite:$work/$l/consign-dev/orders.db
-    url[stock.$l]=sqlite:$work/$l/consign-dev/stock.db
+trial() { # NAME [FLAGS…]: said in NAME.said
+    local name=$1
+    shift
+    consign dev "$@" </dev/null >"$name.said" 2>&1 &
+    pid[$name]=$!
 }
 
-press() { # LANGUAGE KEY
-    printf %s "$2" >&"${key_fd[$1]}"
+begun() { # NAME
+    within 60 grep -qs 'ready     after' "$1.said"
 }
 
-shows() { # LANGUAGE TEXT [N]: so often
-    [ "$(grep -cF -- "$2" "${said[$1]}")" -ge "${3:-1}" ]
+lines() { # NAME PATTERN N
+    [ "$(grep -cE -- "$2" "$1.said")" -ge "$3" ]
 }
 
-# The hints as they are printed, without their remarks.
-hints() { # LANGUAGE
-    awk '/^(Try next|接下来)/ {on = 1; next} /^Ctrl-C/ {on = 0} on' "${said[$1]}" |
-        sed 's/^  //; /^sqlite3/!s/   *[^ ].*$//'
+nobody() { ! pgrep -f "serve -c $work/" >/dev/null; }
+written() { is 1 orders "SELECT count(*) >= $1 FROM orders"; }
+refused() { # DIR TEXT…: nothing is begun there
+    local dir=$1
+    shift
+    code 65 consign dev --dir "$dir" >refused.out 2>&1 && says refused.out CSN-8005 "$@"
 }
 
-hint() { # LANGUAGE START: runs the hint that begins so, in the newcomer's folder
-    local line
-    line=$(hints "$1" | grep -F -- "$2") || { echo "no such hint: $2"; hints "$1"; return 1; }
-    (cd "$1" && eval "$line") >hint.out 2>&1
-    local got=$?
-    [ "$got" -le 1 ] || { echo "exit code $got: $line"; cat hint.out; return 1; }
+# ---- the folder ----
+mkdir taken && echo mine >taken/mine
+check 'a taken folder is refused' refused taken '(mine)'
+check 'and left alone' test "$(ls -A taken) $(cat taken/mine)" = 'mine mine'
+check 'a folder of consign init' shop
+check 'is refused, too' refused demo
+check 'the time has a form' code 64 consign dev --for soon
+check 'a trial' trial a
+check 'is ready' begun a
+check 'a second one in its folder is refused' refused consign-dev 'runs there already' "${pid[a]}"
+check 'in Chinese' code 65 consign dev --lang zh-CN
+check 'the first one goes on' within 60 lines a ' written · ' 3
+check 'it makes one folder' test "$(echo consign*)" = consign-dev
+
+# ---- who ends with whom ----
+check 'the trial is killed' crash a
+check 'its children end' within 60 nobody
+check 'another takes the folder up' trial b
+check 'is ready' begun b
+daemon=$(pgrep -f "serve -c $work/")
+check 'somebody kills its daemon' kill -KILL "$daemon"
+check 'which is said' within 60 says b.said 'The relay has ended by itself' consign.log
+check 'another one is started' within 60 pgrep -f "serve -c $work/"
+n=$(ask orders 'SELECT count(*) FROM orders')
+check 'orders go on' within 60 written $((n + 5))
+check 'a signal ends it' stop b
+check 'all of it' nobody
+
+# ---- a lock that somebody holds ----
+mkfifo shell
+sqlite3 consign-dev/orders.db <shell >/dev/null 2>&1 &
+pid[shell]=$!
+exec {shell}>shell
+check 'a trial' trial c
+check 'is ready' begun c
+echo 'PRAGMA busy_timeout = 60000; BEGIN IMMEDIATE;' >&"$shell"
+stands() { # the last three lines say the same
+    [ "$(grep -o '[0-9]* written' c.said | tail -n 3 | uniq -c | awk '{print $1}')" = 3 ]
 }
-
-hint_says() { # LANGUAGE START TEXT…
-    local l=$1 start=$2
-    shift 2
-    hint "$l" "$start" && says hint.out "$@"
-}
-
-counted() { # LANGUAGE N: so many are written, sent, and handled or dead
-    is 1 "orders.$1" "SELECT count(*) >= $2 FROM outbox_events WHERE event_type = 'OrderCreated' AND status = 'sent'" &&
-        is 1 "stock.$1" "SELECT count(*) >= $2 FROM consumer_inbox WHERE consumer_name = 'stock'"
-}
-
-dead_letters() { ask "stock.$1" "SELECT count(*) FROM consign_dead_letters"; }
-some_dead() { [ "$(dead_letters "$1")" -ge 1 ]; }
-handled() { is "done" "stock.$1" "SELECT state FROM consumer_inbox WHERE event_id = 'E-9001-1'"; }
-strange_handled() { # LANGUAGE: an order with the strange currency was handled after the mending
-    is 1 "stock.$1" "SELECT count(*) > 0 FROM consumer_inbox i JOIN reservation r ON r.order_id = i.aggregate_id
-        WHERE consumer_name = 'stock' AND i.state = 'done' AND CAST(aggregate_id AS INTEGER) % 20 = 0"
-}
-another_daemon() { # LANGUAGE: a second process has lived in the store
-    is 1 "orders.$1" "SELECT count(*) >= 2 FROM consign_members"
-}
-
-# ---- the start ----
-check 'English starts' trial en
-check 'Chinese starts' trial zh-CN
-check 'it is ready' within 60 shows en 'ready     after'
-check 'in Chinese, too' within 60 shows zh-CN '就绪'
-check 'it says what it is' says en/out 'trial mode' 'consign-dev/orders.db' 'currency "XTS"' 'Keys: b break the broker'
-check 'in Chinese' says zh-CN/out '试用模式' '按键：b 让代理故障' '每秒 5 个订单'
-check 'nothing lies outside its folder' test "$(ls en)" = 'consign-dev
-keys
-out'
-second() { (cd en && code 65 consign dev) >second.out 2>&1 && says second.out CSN-8005 'runs there already'; }
-check 'a second one in the folder is refused' second
-mkdir taken && touch taken/mine
-taken() { code 65 consign dev --dir taken >taken.out 2>&1 && says taken.out CSN-8005 && [ "$(ls taken)" = mine ]; }
-check 'a taken folder is refused and left alone' taken
-check 'a line a second' within 60 shows en ' written · ' 3
-check 'in Chinese' within 60 shows zh-CN ' · 已发送 ' 3
-
-# ---- the hints ----
-for l in en zh-CN; do
-    check "$l: an order by hand" hint "$l" sqlite3
-    check "$l: it is handled" within 60 handled "$l"
-    check "$l: it is seen to travel" hint_says "$l" 'consign event trace' E-9001-1
-    check "$l: one in twenty fails" within 60 some_dead "$l"
-    check "$l: and says why" hint_says "$l" 'consign dead list' 'unknown currency XTS'
-    check "$l: the status names it" hint_says "$l" 'consign status' stock
-    check "$l: who works on what" hint_says "$l" 'consign lanes' sub/stock
-    check "$l: was anything lost" hint "$l" 'consign reconcile'
-done
-
-# ---- the keys ----
-for l in en zh-CN; do
-    check "$l: the relay is killed" press "$l" c
-done
-check 'it is said' within 60 shows en 'kill -9 of the relay'
-check 'in Chinese' within 60 shows zh-CN '执行 kill -9'
-check 'it is back' within 60 another_daemon en
-check 'it catches up, and says what came twice' within 60 shows en 'effects were doubled'
-check 'none was' shows en '0 effects were doubled'
-check 'in Chinese' within 60 shows zh-CN '重复的业务效果 0 个'
-for l in en zh-CN; do
-    check "$l: the broker is broken" press "$l" b
-done
-check 'the line says so' within 60 shows en '(the broker refuses everything)' 2
-check 'in Chinese' within 60 shows zh-CN '（代理拒绝一切）' 2
-check 'it is mended by itself' within 60 shows en 'The broker is back.'
-check 'and catches up' within 60 shows en 'effects were doubled' 2
-check 'in Chinese' within 60 shows zh-CN '重复的业务效果 0 个' 2
-for l in en zh-CN; do
-    check "$l: the handler is mended" press "$l" f
-    check "$l: and takes what it did not know" within 60 strange_handled "$l"
-    check "$l: orders pause" press "$l" p
-done
-check 'the line says so' within 60 shows en '(no new orders)' 2
-check 'the first trial is still whole' counted en 30
-check 'q ends it' press en q
-check 'cleanly' ends en 0
-check 'a signal ends the other' kill -INT "${pid[zh-CN]}"
-check 'cleanly, too' ends zh-CN 0
-check 'and says where the data are' says zh-CN/out '数据保留在 consign-dev'
-nobody() { ! pgrep -f "$work/(en|zh-CN)/consign-dev" >/dev/null; }
-check 'no child is left' within 60 nobody
+check 'a person holds the lock: no order is written' within 60 stands
+n=$(ask orders 'SELECT count(*) FROM orders')
+echo 'ROLLBACK;' >&"$shell"
+check 'and lets it go: they go on' within 60 written $((n + 5))
+exec {shell}>&-
+check 'it ends' stop c
 
 # ---- the books ----
-books() { (cd en && consign dev --for 3s) >books.out 2>&1; }
-check 'the same folder goes on, for three seconds' books
-check 'the books agree' says books.out 'right   orders and events' 'The books agree'
-take_one() {
-    change stock.en 'DELETE FROM stock_journal WHERE event_id = (SELECT min(event_id) FROM stock_journal)'
+books() { # CODE [FLAGS…]: after three seconds more; said in books.said
+    local want=$1
+    shift
+    code "$want" consign dev --for 3s "$@" </dev/null >books.said 2>&1
 }
-tampered() {
-    (cd en && exec consign dev --for 4s) >tampered.out 2>&1 &
-    pid[tampered]=$!
-    within 60 grep -qs 'ready     after' tampered.out && take_one && ends tampered 1
-}
-check 'a row is taken away: exit 1' tampered
-check 'and it is said which line' says tampered.out 'WRONG   effects, once each' 'The books DIFFER'
+echo '-- mine' >>consign-dev/handlers/reserve.sql
+cp consign-dev/handlers/reserve.sql mine.sql
+check 'three seconds, and it ends by itself' books 0
+check 'the books agree' says books.said 'right   orders and events' 'right   pieces of stock' \
+    'right   effects, once each' 'right   states of orders' 'The books agree' 'Stopped.'
+check 'a handler that a person changed is left alone' cmp mine.sql consign-dev/handlers/reserve.sql
+check 'in Chinese' books 0 --lang zh-CN
+check 'they agree, too' says books.said '一致   订单与事件' '一致   订单状态' '账目一致'
+
+check 'an order is taken away' change orders "CREATE TABLE kept AS SELECT * FROM orders WHERE order_id = '10001';
+    DELETE FROM orders WHERE order_id = '10001'"
+check 'exit 1' books 1
+check 'and it is said where' says books.said 'WRONG   orders and events' 'right   effects, once each' 'The books DIFFER'
+check 'it comes back' change orders 'INSERT INTO orders SELECT * FROM kept; DROP TABLE kept'
+check 'and they agree again' books 0
+check 'one row is taken away' change stock \
+    'DELETE FROM stock_journal WHERE event_id = (SELECT min(event_id) FROM stock_journal)'
+check 'exit 1' books 1
+check 'and it is said where' says books.said 'WRONG   effects, once each' 'WRONG   pieces of stock' \
+    'right   orders and events' 'right   states of orders' 'The books DIFFER'
+check 'an order is another than its reservation' change orders "UPDATE orders SET state = 'rejected' WHERE order_id =
+    (SELECT min(order_id) FROM orders WHERE state = 'confirmed')"
+first=$(ask orders "SELECT min(order_id) FROM orders WHERE state = 'rejected'")
+check 'an event is gone' change orders "DELETE FROM outbox_events WHERE event_id =
+    (SELECT max(event_id) FROM outbox_events WHERE event_type = 'OrderCreated' AND status = 'sent')"
+check 'exit 1' books 1 --lang zh-CN
+check 'and the first such order is named' says books.said '不符   订单与事件' '不符   订单状态' "第一个不符的：$first" '账目不符'
+check 'no child is left' nobody
 summary
